@@ -53,7 +53,7 @@ def table_attributes(spec: PipelineSpec) -> TableAttributes:
     Raises:
         SpecError: no cron expression says when windows are closed, which a condition needs.
     """
-    most = spec.dagster.max_partitions_per_run
+    max_partitions = spec.dagster.max_partitions_per_run
     return {
         **shared_attributes(spec),
         "key": table_key(spec),
@@ -62,7 +62,9 @@ def table_attributes(spec: PipelineSpec) -> TableAttributes:
         ),
         "pool": spec.dagster.pool,
         "backfill_policy": (
-            dg.BackfillPolicy.single_run() if most is None else dg.BackfillPolicy.multi_run(most)
+            dg.BackfillPolicy.single_run()
+            if max_partitions is None
+            else dg.BackfillPolicy.multi_run(max_partitions)
         ),
         "freshness_policy": _freshness(spec.dagster.freshness_policy),
         "automation_condition": _condition(spec),
@@ -85,10 +87,10 @@ def _freshness(freshness_policy: FreshnessSpec | None) -> dg.FreshnessPolicy | N
         return dg.FreshnessPolicy.time_window(
             freshness_policy.fail_window, freshness_policy.warn_window
         )
-    cron, before = freshness_policy.deadline_cron, freshness_policy.lower_bound_delta
+    cron, lower_bound_delta = freshness_policy.deadline_cron, freshness_policy.lower_bound_delta
     assert cron is not None, "FreshnessSpec refuses a policy that says neither"
-    assert before is not None, "FreshnessSpec refuses a deadline without it"
-    return dg.FreshnessPolicy.cron(cron, before)
+    assert lower_bound_delta is not None, "FreshnessSpec refuses a deadline without it"
+    return dg.FreshnessPolicy.cron(cron, lower_bound_delta)
 
 
 def _condition(spec: PipelineSpec) -> dg.AutomationCondition[Any] | None:
@@ -96,11 +98,13 @@ def _condition(spec: PipelineSpec) -> dg.AutomationCondition[Any] | None:
 
     Dagster's own `eager` would ask when a window ends, which is `window.delay` too early.
     """
-    asked = spec.dagster.automation_condition
-    if asked is None:
+    requested_condition = spec.dagster.automation_condition
+    if requested_condition is None:
         return None
-    crons = crons_of(in_time(spec.window)) if asked == EAGER else [asked]
-    if crons == [OFTEN] and asked == EAGER:
+    crons = (
+        crons_of(in_time(spec.window)) if requested_condition == EAGER else [requested_condition]
+    )
+    if crons == [OFTEN] and requested_condition == EAGER:
         raise SpecError(
             "No cron expression says when the windows of this grid and delay are closed, so no"
             " automation condition can",
@@ -108,13 +112,13 @@ def _condition(spec: PipelineSpec) -> dg.AutomationCondition[Any] | None:
             "Leave dagster.automation_condition out, and switch the schedule on.",
         )
     condition: Any = dg.AutomationCondition  # whose parts are typed for assets or checks
-    made: dg.AutomationCondition[Any] = (
+    automation_condition: dg.AutomationCondition[Any] = (
         condition.in_latest_time_window()
         & reduce(or_, map(condition.cron_tick_passed, crons)).since_last_handled()
         & condition.missing()
         & ~condition.in_progress()
     )
-    return made
+    return automation_condition
 
 
 def assets_of_lookups(spec: PipelineSpec) -> dict[str, dg.AssetKey]:
@@ -126,7 +130,7 @@ def assets_of_lookups(spec: PipelineSpec) -> dict[str, dg.AssetKey]:
     }
 
 
-def looked_up(spec: PipelineSpec) -> list[dg.AssetSpec]:
+def lookup_specs_of(spec: PipelineSpec) -> list[dg.AssetSpec]:
     """The asset between, for each lookup whose `from.asset` names one."""
     return [
         dg.AssetSpec(
@@ -146,8 +150,11 @@ def looked_up(spec: PipelineSpec) -> list[dg.AssetSpec]:
 
 def dependencies(spec: PipelineSpec) -> list[dg.AssetKey | dg.AssetDep]:
     """What a pipeline's table depends on: its topics, and what its lookups look up in."""
-    every = dg.AllPartitionMapping()
+    all_partitions = dg.AllPartitionMapping()
     return [
         *upstream_keys(spec),
-        *(dg.AssetDep(asset.key, partition_mapping=every) for asset in looked_up(spec)),
+        *(
+            dg.AssetDep(asset.key, partition_mapping=all_partitions)
+            for asset in lookup_specs_of(spec)
+        ),
     ]

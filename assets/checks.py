@@ -18,11 +18,11 @@ from typing import Any
 import dagster as dg
 import msgspec
 
-from windrow.assets.completeness import Verdict, completeness, shortened
+from windrow.assets.completeness import Verdict, completeness, shorten
 from windrow.assets.dagster_internals import CheckedEvent
 from windrow.assets.dependencies import Clock, keys_of, pipeline_of
 from windrow.assets.description import code
-from windrow.assets.failures import WindowFailedError, failing
+from windrow.assets.failures import WindowFailedError, raise_as_failure
 from windrow.assets.metadata import Value
 from windrow.assets.names import dead_letters_key, table_key
 from windrow.assets.partitions import partition_key
@@ -87,19 +87,24 @@ def log_checks(
     as failed. The check of the dead letters has no step in a run of the table; Dagster records one
     that a run didn't plan only as one of no run. One that can't be made stays left out.
     """
-    left = cache(lambda: uncommitted_between(pipeline, NEWEST))
+    list_uncommitted = cache(lambda: uncommitted_between(pipeline, NEWEST))
     for name in _names(pipeline.spec) if failing_step else [DEAD_LETTERS]:
-        with suppress(WindowFailedError), failing(name):
-            checked = (
+        with suppress(WindowFailedError), raise_as_failure(name):
+            checked_event = (
                 _newest_event(pipeline.spec, context.instance) if name == DEAD_LETTERS else None
             )
-            found = _evaluation(
-                pipeline.spec, name, lambda: pipeline, left, context.instance, checked
+            evaluation = _evaluation(
+                pipeline.spec,
+                name,
+                lambda: pipeline,
+                list_uncommitted,
+                context.instance,
+                checked_event,
             )
             if name == DEAD_LETTERS:
-                context.instance.report_runless_asset_event(found)
+                context.instance.report_runless_asset_event(evaluation)
             else:
-                context.log_event(found)
+                context.log_event(evaluation)
 
 
 def _newest_event(spec: PipelineSpec, instance: dg.DagsterInstance) -> CheckedEvent | None:
@@ -118,12 +123,12 @@ def _newest_event(spec: PipelineSpec, instance: dg.DagsterInstance) -> CheckedEv
 def _evaluation(
     spec: PipelineSpec,
     name: str,
-    opened: Callable[[], Pipeline],
-    left_between: Callable[[], Sequence[Uncommitted]],
+    open_pipeline: Callable[[], Pipeline],
+    list_uncommitted: Callable[[], Sequence[Uncommitted]],
     instance: dg.DagsterInstance,
-    checked: CheckedEvent | None = None,
+    checked_event: CheckedEvent | None = None,
 ) -> dg.AssetCheckEvaluation:
-    """Evaluates a check. `checked`: the event that it is of.
+    """Evaluates a check. `checked_event`: the event that it is of.
 
     For an `AssetCheckResult` Dagster 1.13 looks up which materialization was checked. In
     a run over a range of partitions it lists all partitions of the table for that, once
@@ -135,25 +140,28 @@ def _evaluation(
     """
     fails = name == "receipts"
     try:
-        with failing(f"The receipts of {spec.id}") if fails else nullcontext():
-            pipeline = opened()
-            passed, why, found = _CHECKS[name][1](pipeline, instance)
-            left = left_between() if name in {"receipts", "completeness"} else []
+        with raise_as_failure(f"The receipts of {spec.id}") if fails else nullcontext():
+            pipeline = open_pipeline()
+            passed, description, metadata = _CHECKS[name][1](pipeline, instance)
+            uncommitted = list_uncommitted() if name in {"receipts", "completeness"} else []
     except WindrowError as error:
-        passed, why, left = False, f"The check was not made: {error}", []
-        found = {}
+        passed, description, uncommitted = False, f"The check was not made: {error}", []
+        metadata = {}
     severity = dg.AssetCheckSeverity.ERROR if fails and not passed else dg.AssetCheckSeverity.WARN
-    if left:
-        passed, why = False, f"{uncommitted_in_words(left)} {why}"
-        found = {**found, "uncommitted": shortened([one.range for one in left])}
+    if uncommitted:
+        passed, description = False, f"{uncommitted_in_words(uncommitted)} {description}"
+        metadata = {
+            **metadata,
+            "uncommitted": shorten([stretch.range for stretch in uncommitted]),
+        }
     return dg.AssetCheckEvaluation(
         _asset_of(spec, name),
         name,
         passed,
-        found,
-        checked,
+        metadata,
+        checked_event,
         severity=severity,
-        description=with_spec(why, spec.spec_file),
+        description=with_spec(description, spec.spec_file),
         blocking=False,
     )
 
@@ -166,47 +174,50 @@ def _loss(pipeline: Pipeline) -> Verdict:
     lines = [
         f"{partition_key(pipeline.spec, r.window)}: {line}" for r in receipts for line in r.partial
     ]
-    lost = sum(r.counts.skipped for r in receipts)
+    lost_count = sum(r.counts.skipped for r in receipts)
     newest = _newest_words(len(receipts))
-    losses = f"{counted(lost, 'offset')} lost" if lost else "messages perhaps lost"
-    why = (
+    losses = f"{counted(lost_count, 'offset')} lost" if lost_count else "messages perhaps lost"
+    description = (
         f"Of {newest}, {losses}; first: {lines[0]}. They can't be read any more: keep"
         " messages longer, or run windows sooner."
         if lines
         else f"No message of {newest} is lost."
     )
-    shown: dict[str, Value] = {
-        "skipped": lost,
-        "lost": dg.MetadataValue.text(shortened(lines)),
+    metadata: dict[str, Value] = {
+        "skipped": lost_count,
+        "lost": dg.MetadataValue.text(shorten(lines)),
     }
-    return not lines, why, shown
+    return not lines, description, metadata
 
 
 def _retention_margin(pipeline: Pipeline) -> Verdict:
     """Checks how long the topics will still hold the unread messages."""
     margin = retention_margin(pipeline)
-    shown: dict[str, Value] = {}
+    metadata: dict[str, Value] = {}
     if margin.left is not None:
-        shown["seconds_left"] = round(margin.left.total_seconds())
-    return margin.level == "ok", " ".join(filter(None, (f"{margin.what}.", margin.do))), shown
+        metadata["seconds_left"] = round(margin.left.total_seconds())
+    return margin.level == "ok", " ".join(filter(None, (f"{margin.what}.", margin.do))), metadata
 
 
 def _dead_letters(pipeline: Pipeline) -> Verdict:
     """Checks whether the newest windows have more dead letters left than are expected."""
     spec, receipts = pipeline.spec, pipeline.ledger.recorded(pipeline.spec.id, NEWEST)
-    held = [receipt for receipt in receipts if receipt.counts.dead]
-    count, read = sum(r.counts.dead for r in held), sum(r.counts.read for r in receipts)
-    reasons = sum((receipt.reasons for receipt in held), Counter[str]()).most_common()
-    shown: dict[str, Value] = {
+    receipts_with_dead = [receipt for receipt in receipts if receipt.counts.dead]
+    count, read = (
+        sum(r.counts.dead for r in receipts_with_dead),
+        sum(r.counts.read for r in receipts),
+    )
+    reasons = sum((receipt.reasons for receipt in receipts_with_dead), Counter[str]()).most_common()
+    metadata: dict[str, Value] = {
         "dead_letters": count,
         "with_dead_letters": dg.MetadataValue.text(
-            shortened([partition_key(spec, r.window) for r in held])
+            shorten([partition_key(spec, r.window) for r in receipts_with_dead])
         ),
         "dead_reasons": dg.MetadataValue.json(dict(reasons)),
     }
     newest = _newest_words(len(receipts))
-    if not held:
-        return True, f"No message of {newest} is a dead letter.", shown
+    if not receipts_with_dead:
+        return True, f"No message of {newest} is a dead letter.", metadata
     share = spec.limits.warn_dead_ratio
     return (
         not is_beyond_share(count, read, share),
@@ -216,7 +227,7 @@ def _dead_letters(pipeline: Pipeline) -> Verdict:
             f" {share:g}. `windrow dead show SPEC` lists them; once the schema takes them, `windrow"
             f" dead replay SPEC --reason {reasons[0][0]}` makes rows of them."
         ),
-        shown,
+        metadata,
     )
 
 
@@ -237,18 +248,18 @@ def _receipts(pipeline: Pipeline, instance: dg.DagsterInstance) -> Verdict:
     spec, copies = pipeline.spec, pipeline.ledger.recorded(pipeline.spec.id, NEWEST)
     recorded = [copy.window for copy in copies]
     newest, committed = _newest(pipeline.sink, recorded), pipeline.sink.committed(recorded)
-    wrong = [
+    discrepancies = [
         *(
             f"{window.key}: the ledger knows it as committed, the table lacks it"
             for window in recorded
             if window not in committed
         ),
-        *_differences("Dagster", newest, _shown(instance, spec, newest)),
-        *_differences("the ledger", newest, _by_window(copies)),
+        *_differences("Dagster", newest, _fetch_shown(instance, spec, newest)),
+        *_differences("the ledger", newest, _index_by_window(copies)),
         *gaps(newest),
     ]
-    shown: dict[str, Value] = {"wrong": "\n".join(wrong) or "nothing"}
-    return not wrong, _why(wrong, len(newest)), shown
+    metadata: dict[str, Value] = {"wrong": "\n".join(discrepancies) or "nothing"}
+    return not discrepancies, _describe_receipts(discrepancies, len(newest)), metadata
 
 
 def _newest(sink: Sink, recorded: Sequence[Window]) -> list[Receipt]:
@@ -258,46 +269,46 @@ def _newest(sink: Sink, recorded: Sequence[Window]) -> list[Receipt]:
     ledger may be new, and all receipts of the table are read.
     """
     if len(recorded) == NEWEST:
-        return [found.receipt for found in sink.looks(recorded) if found is not None]
+        return [committed.receipt for committed in sink.looks(recorded) if committed is not None]
     receipts = (committed.receipt for committed in sink.receipts())
     return sorted(receipts, key=lambda receipt: receipt.window)[-NEWEST:]
 
 
-def _why(wrong: Sequence[str], windows: int) -> str:
-    if not wrong:
-        agreed = "1 window" if windows == 1 else f"{windows} windows, and neighbours tile"
+def _describe_receipts(discrepancies: Sequence[str], window_count: int) -> str:
+    if not discrepancies:
+        agreed = "1 window" if window_count == 1 else f"{window_count} windows, and neighbours tile"
         return f"Dagster, the ledger and the table's receipts agree on {agreed}."
-    more = f" (and {len(wrong) - 1} more)" if len(wrong) > 1 else ""
+    more = f" (and {len(discrepancies) - 1} more)" if len(discrepancies) > 1 else ""
     return (
-        f"{wrong[0]}{more}. The table's receipts are right. What Dagster shows is corrected by"
-        " materializing the window again, which writes nothing; a ledger by `windrow doctor SPEC"
+        f"{discrepancies[0]}{more}. The table's receipts are right. What Dagster shows is corrected"
+        " by materializing the window again, which writes nothing; a ledger by `windrow doctor SPEC"
         " --rebuild-ledger`; for windows that the table lacks, or that don't tile, see `windrow"
         " verify SPEC`."
     )
 
 
-def _by_window(receipts: Iterable[Receipt]) -> dict[str, ShownReceipt]:
+def _index_by_window(receipts: Iterable[Receipt]) -> dict[str, ShownReceipt]:
     return {r.window.key: ShownReceipt(r.digest, r.generation, r.attempt) for r in receipts}
 
 
-def _shown(
+def _fetch_shown(
     instance: dg.DagsterInstance, spec: PipelineSpec, receipts: Iterable[Receipt]
 ) -> dict[str, ShownReceipt]:
     """The receipts that Dagster shows, by window; those it doesn't know are missing.
 
     Each window costs one look-up in the event log.
     """
-    shown = dict[str, ShownReceipt]()
+    shown_receipts = dict[str, ShownReceipt]()
     for receipt in receipts:
         keys = [partition_key(spec, receipt.window)]
-        wanted = dg.AssetRecordsFilter(table_key(spec), asset_partitions=keys)
-        for record in instance.fetch_materializations(wanted, limit=1).records:
+        records_filter = dg.AssetRecordsFilter(table_key(spec), asset_partitions=keys)
+        for record in instance.fetch_materializations(records_filter, limit=1).records:
             event = record.asset_materialization
             if event is not None and "receipt" in event.metadata:
-                shown[receipt.window.key] = msgspec.convert(
+                shown_receipts[receipt.window.key] = msgspec.convert(
                     event.metadata["receipt"].value, ShownReceipt
                 )
-    return shown
+    return shown_receipts
 
 
 def _differences(
@@ -311,7 +322,7 @@ def _differences(
     return [
         f"{key}: {who} has generation {copies[key].generation}, the table generation"
         f" {receipt.generation}"
-        for key, receipt in _by_window(receipts).items()
+        for key, receipt in _index_by_window(receipts).items()
         if key in copies and copies[key] != receipt
     ]
 
@@ -322,10 +333,10 @@ def gaps(receipts: Sequence[Receipt]) -> list[str]:
     Messages between them are lost, or read twice. A rebase between them is no gap.
     """
     return [
-        f"{one.window.key} stops elsewhere than {other.window.key} starts: {unlike}"
-        for one, other in pairwise(receipts)
-        if one.window.end == other.window.start
-        and (unlike := stop_start_difference(one.plan.stop, other.plan.start))
+        f"{earlier.window.key} stops elsewhere than {later.window.key} starts: {unlike}"
+        for earlier, later in pairwise(receipts)
+        if earlier.window.end == later.window.start
+        and (unlike := stop_start_difference(earlier.plan.stop, later.plan.start))
     ]
 
 

@@ -41,22 +41,28 @@ def column_schema(
         columns: the columns of the schema as it is now.
         metadata: the metadata columns, name -> column.
     """
-    declared = dict(zip(columns.described(), _declared(columns), strict=True))
-    found = [declared.get(each) or dg.TableColumn(each[0], _type(each[1])) for each in read]
-    same = len(found) == len(declared) and all(column in found for column in declared.values())
+    declared = dict(zip(columns.described(), _declared_columns_of(columns), strict=True))
+    read_columns = [
+        declared.get(field) or dg.TableColumn(field[0], _type(field[1])) for field in read
+    ]
+    same = len(read_columns) == len(declared) and all(
+        column in read_columns for column in declared.values()
+    )
     return dg.TableSchema(
-        [*found, *_own(metadata)], dg.TableConstraints(list(columns.constraints) if same else [])
+        [*read_columns, *_columns_of_metadata(metadata)],
+        dg.TableConstraints(list(columns.constraints) if same else []),
     )
 
 
 def declared_schema(columns: Columns, metadata: Mapping[str, str]) -> dg.TableSchema:
     """The columns that the schema declares, with their constraints, and metadata columns."""
     return dg.TableSchema(
-        [*_declared(columns), *_own(metadata)], dg.TableConstraints(list(columns.constraints))
+        [*_declared_columns_of(columns), *_columns_of_metadata(metadata)],
+        dg.TableConstraints(list(columns.constraints)),
     )
 
 
-def _declared(columns: Columns) -> list[dg.TableColumn]:
+def _declared_columns_of(columns: Columns) -> list[dg.TableColumn]:
     return [
         dg.TableColumn(
             c.name,
@@ -78,28 +84,35 @@ def lineage(spec: PipelineSpec, columns: Sequence[str]) -> dg.TableColumnLineage
 
     Of a lookup whose table has an asset, also the columns of that.
     """
-    own = {column: _PARTS.get(name, name) for name, column in spec.metadata.items()}
-    found = {} if spec.transform is None else column_sources(spec)
-    of_message = {column: (part,) for column, part in own.items() if part is not None}
+    part_by_column = {column: _PARTS.get(name, name) for name, column in spec.metadata.items()}
+    reads_by_column = {} if spec.transform is None else column_sources(spec)
+    of_message = {column: (part,) for column, part in part_by_column.items() if part is not None}
     sources = {
         name: tuple(
             dict.fromkeys(
                 part
-                for read in sorted(r for r in found.get(name, {name}) if isinstance(r, str))
+                for read in sorted(
+                    r for r in reads_by_column.get(name, {name}) if isinstance(r, str)
+                )
                 for part in of_message.get(read) or _sources(spec.decode, read)
             )
         )
         for name in columns
     } | of_message
     upstream, assets = upstream_keys(spec), assets_of_lookups(spec)
-    taken = {
-        name: sorted(r for r in reads if isinstance(r, tuple)) for name, reads in found.items()
+    lookup_columns = {
+        name: sorted(r for r in reads if isinstance(r, tuple))
+        for name, reads in reads_by_column.items()
     }
     return dg.TableColumnLineage(
         {
             column: [
                 *(dg.TableColumnDep(key, part) for key in upstream for part in parts),
-                *(dg.TableColumnDep(assets[a], c) for a, c in taken.get(column, ()) if a in assets),
+                *(
+                    dg.TableColumnDep(assets[a], c)
+                    for a, c in lookup_columns.get(column, ())
+                    if a in assets
+                ),
             ]
             for column, parts in sources.items()
         }
@@ -115,7 +128,7 @@ def _sources(decode: FormatSection, column: str) -> tuple[str, ...]:
     return ("key", "value") if decode.fields_include == "all" else ("key",)
 
 
-def _own(metadata: Mapping[str, str]) -> list[dg.TableColumn]:
+def _columns_of_metadata(metadata: Mapping[str, str]) -> list[dg.TableColumn]:
     names = {column: name for name, column in metadata.items()}
     return [
         dg.TableColumn(

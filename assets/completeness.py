@@ -67,9 +67,9 @@ def when_complete(
             `target` has other partitions than the table, or none.
     """
     refuse_batches(spec)
-    for one in target if isinstance(target, list) else [target]:
-        if isinstance(one, dg.AssetsDefinition | dg.JobDefinition):
-            _refuse_other_partitions(spec, one)
+    for asset_or_job in target if isinstance(target, list) else [target]:
+        if isinstance(asset_or_job, dg.AssetsDefinition | dg.JobDefinition):
+            _refuse_other_partitions(spec, asset_or_job)
 
     @dg.sensor(
         name=name or f"{identifier(spec.id)}_complete",
@@ -85,13 +85,13 @@ def when_complete(
             states, waits = _states_of(pipeline_of(spec, context.resources))
         except WindrowError as error:
             return dg.SkipReason(f"It is unknown which windows are complete: {error}")
-        asked: dict[str, str] = json.loads(context.cursor) if context.cursor else {}
-        new = [key for key, state in states.items() if asked.get(key) != state][:AT_ONCE]
+        requested_states: dict[str, str] = json.loads(context.cursor) if context.cursor else {}
+        new = [key for key, state in states.items() if requested_states.get(key) != state][:AT_ONCE]
         if not new:
             return dg.SkipReason(f"No window has become complete. {waits}".rstrip())
         requests = [dg.RunRequest(run_key=f"{key} {states[key]}", partition_key=key) for key in new]
-        known = {key: asked[key] for key in states if key in asked}
-        cursor = json.dumps(known | {key: states[key] for key in new})
+        kept_states = {key: requested_states[key] for key in states if key in requested_states}
+        cursor = json.dumps(kept_states | {key: states[key] for key in new})
         return dg.SensorResult(run_requests=requests, cursor=cursor)
 
     return complete
@@ -101,11 +101,11 @@ def _refuse_other_partitions(
     spec: PipelineSpec, target: dg.AssetsDefinition | dg.JobDefinition
 ) -> None:
     """Refuses a target that lacks partitions of the table: no tick could ask for these."""
-    table, own = partitions_in_time(in_time(spec.window)), target.partitions_def
+    table, target_partitions = partitions_in_time(in_time(spec.window)), target.partitions_def
     if not (
-        isinstance(own, dg.TimeWindowPartitionsDefinition)
-        and own.start <= table.start
-        and (own.cron_schedule, own.fmt, own.timezone)
+        isinstance(target_partitions, dg.TimeWindowPartitionsDefinition)
+        and target_partitions.start <= table.start
+        and (target_partitions.cron_schedule, target_partitions.fmt, target_partitions.timezone)
         == (table.cron_schedule, table.fmt, table.timezone)
     ):
         name = (
@@ -113,7 +113,7 @@ def _refuse_other_partitions(
         )
         raise SpecError(
             f"{name} can't wait for windows of {spec.id}: its partitions are not the table's, but"
-            f" {'none' if own is None else own}",
+            f" {'none' if target_partitions is None else target_partitions}",
             "spec",
             "Give it partitions_def=partitions_of(spec). What sums up several windows comes"
             " behind such an asset.",
@@ -125,8 +125,8 @@ def _states_of(pipeline: Pipeline) -> tuple[dict[str, str], str]:
 
     By partition key, in the order of time. The second is a sentence, empty if all are complete.
     """
-    found = completeness_of(pipeline, LOOK_BACK)
-    states, window = found.windows, in_time(pipeline.spec.window)
+    report = completeness_of(pipeline, LOOK_BACK)
+    states, window = report.windows, in_time(pipeline.spec.window)
     waits = any(state.state == "open" for state in states.values())
     complete = {
         key_of(window, r.window.span[0]): f"{r.generation} {states[r.window.key].state}"
@@ -135,11 +135,11 @@ def _states_of(pipeline: Pipeline) -> tuple[dict[str, str], str]:
         and r.window.key in states
         and states[r.window.key].state != "open"
     }
-    return complete, _held(pipeline, found) if waits else ""
+    return complete, _describe_holding(pipeline, report) if waits else ""
 
 
-def _held(pipeline: Pipeline, found: Completeness) -> str:
-    return holding_in_words(found, pipeline.ledger.newest(pipeline.spec.id)[-1])
+def _describe_holding(pipeline: Pipeline, report: Completeness) -> str:
+    return holding_in_words(report, pipeline.ledger.newest(pipeline.spec.id)[-1])
 
 
 def completeness(pipeline: Pipeline) -> Verdict:
@@ -147,15 +147,15 @@ def completeness(pipeline: Pipeline) -> Verdict:
 
     The metadata names the topic-partitions that hold the watermark back.
     """
-    found = completeness_of(pipeline, NEWEST)
+    report = completeness_of(pipeline, NEWEST)
     window = in_time(pipeline.spec.window)
     recorded = {
         key_of(window, r.window.span[0]): r
         for r in pipeline.ledger.recorded(pipeline.spec.id, NEWEST)
         # one that was committed after the states were read has none
-        if r.window.span is not None and r.window.key in found.windows
+        if r.window.span is not None and r.window.key in report.windows
     }
-    states = {key: found.windows[r.window.key] for key, r in recorded.items()}
+    states = {key: report.windows[r.window.key] for key, r in recorded.items()}
     late = {key: state.late_elsewhere for key, state in states.items() if state.state == "late"}
     tolerance = window.completeness.tolerance
     too_late = {
@@ -167,19 +167,19 @@ def completeness(pipeline: Pipeline) -> Verdict:
         for key, r in recorded.items()
         if states[key].state == "open" and r.window.span is not None and r.window.span[1] < waited
     ]
-    shown: dict[str, Value] = {
+    metadata: dict[str, Value] = {
         "states": dg.MetadataValue.json({key: state.state for key, state in states.items()}),
-        "overdue": dg.MetadataValue.text(shortened(overdue)),
+        "overdue": dg.MetadataValue.text(shorten(overdue)),
         "late": dg.MetadataValue.json(late),
-        "holding": dg.MetadataValue.text(shortened([str(tp) for tp in found.holding])),
+        "holding": dg.MetadataValue.text(shorten([str(tp) for tp in report.holding])),
     }
-    if found.watermark is not None:
-        shown["watermark"] = dg.MetadataValue.timestamp(found.watermark)
+    if report.watermark is not None:
+        metadata["watermark"] = dg.MetadataValue.timestamp(report.watermark)
     words = []
     if overdue:
         words.append(
             f"Not complete, though delay and max_wait are over: {first_few(overdue)}."
-            f" {_held(pipeline, found)}"
+            f" {_describe_holding(pipeline, report)}"
         )
     if too_late:
         words.append(_late_words(too_late, tolerance))
@@ -191,10 +191,10 @@ def completeness(pipeline: Pipeline) -> Verdict:
         well += (
             f"; {counted(sum(late.values()), 'late message')} within window.completeness.tolerance"
         )
-    return not too_late and not overdue, " ".join(words) or f"{well}.", shown
+    return not too_late and not overdue, " ".join(words) or f"{well}.", metadata
 
 
-def shortened(lines: Sequence[str]) -> str:
+def shorten(lines: Sequence[str]) -> str:
     """The first lines, and the number of the rest."""
     more = [f"and {len(lines) - _MANY} more"] if len(lines) > _MANY else []
     return "\n".join([*lines[:_MANY], *more]) or "nothing"

@@ -74,17 +74,17 @@ class PipelineScaffolder(dg.Scaffolder[NewPipeline]):
         if request.scaffold_format != "yaml":
             raise SpecError("A pipeline is a YAML file", "spec", "Leave --format out.")
         options, folder, now = request.params, request.target_path, datetime.now(UTC)
-        asked = PipelineRequest(
+        pipeline_request = PipelineRequest(
             options.topic or PLACEHOLDER,
             options.bootstrap or DEFAULT_BOOTSTRAP,
             options.cluster,
             id=folder.name,
         )
         if options.topic is None:
-            template(folder, asked, now)
+            template(folder, pipeline_request, now)
         else:
-            inferred = infer(folder, asked, SAMPLED_MESSAGES, connect, now)
-            click.echo("\n".join(inferred.describe(asked.topic)))
+            inferred = infer(folder, pipeline_request, SAMPLED_MESSAGES, connect, now)
+            click.echo("\n".join(inferred.describe(pipeline_request.topic)))
 
 
 # --------------------------------------------------------------------------------------------------
@@ -175,28 +175,32 @@ def refuse_alike(specs: Iterable[PipelineSpec]) -> None:
         SpecError: two pipelines of the code location have such ones; the message names both
             and their files.
     """
-    known = dict[str, PipelineSpec]()
+    spec_by_name = dict[str, PipelineSpec]()
     for spec in specs:
-        mine, file = _names(spec), spec.folder / FILE
-        for name in filter(known.__contains__, mine):
-            theirs, its_file = _names(known[name]), known[name].folder / FILE
-            what = (
-                f"have one {mine[name]}"
-                if mine[name] == theirs[name]
+        names, file = _names(spec), spec.folder / FILE
+        for name in filter(spec_by_name.__contains__, names):
+            other_names, other_file = _names(spec_by_name[name]), spec_by_name[name].folder / FILE
+            clash = (
+                f"have one {names[name]}"
+                if names[name] == other_names[name]
                 else (
-                    f"have the {mine[name]} and the {theirs[name]}, which Dagster can't tell apart:"
-                    f" both are {name}"
+                    f"have the {names[name]} and the {other_names[name]}, which Dagster can't"
+                    f" tell apart: both are {name}"
                 )
             )
-            keys = [f for f, n in ((file, mine), (its_file, theirs)) if n[name].startswith("asset")]
+            keys = [
+                f
+                for f, n in ((file, names), (other_file, other_names))
+                if n[name].startswith("asset")
+            ]
             remedy = f"{min(keys)} another dagster.key" if keys else "one of them another id"
-            one, two = sorted(map(str, (file, its_file)))
+            first, second = sorted(map(str, (file, other_file)))
             raise SpecError(
-                f"{one} and {two} {what}",
+                f"{first} and {second} {clash}",
                 "spec",
                 f"Give {remedy}, or a code location of its own.",
             )
-        known |= dict.fromkeys(mine, spec)
+        spec_by_name |= dict.fromkeys(names, spec)
 
 
 def _names(spec: PipelineSpec) -> dict[str, str]:
@@ -217,15 +221,15 @@ def refuse_two_clusters(specs: Iterable[PipelineSpec]) -> None:
     Raises:
         SpecError: there are two; the message names the cluster and both files.
     """
-    known = dict[str, PipelineSpec]()
+    spec_by_key = dict[str, PipelineSpec]()
     for spec in specs:
-        other = known.setdefault(kafka_key(spec), spec)
-        if other.named_cluster == spec.named_cluster:
+        first_spec = spec_by_key.setdefault(kafka_key(spec), spec)
+        if first_spec.named_cluster == spec.named_cluster:
             continue
-        one, two = sorted(str(each.folder / FILE) for each in (spec, other))
+        first, second = sorted(str(pipeline.folder / FILE) for pipeline in (spec, first_spec))
         raise SpecError(
-            f"{one} and {two} read from a cluster called {spec.source.cluster}, which is another"
-            " one in each of them, and Dagster has one resource of that name",
+            f"{first} and {second} read from a cluster called {spec.source.cluster}, which is"
+            " another one in each of them, and Dagster has one resource of that name",
             "spec",
             "Define the cluster in one windrow.yaml above both, or give the two clusters two"
             " names.",

@@ -23,7 +23,7 @@ def dead_letters_asset(
     spec: PipelineSpec, partitions: dg.PartitionsDefinition | None
 ) -> dg.AssetSpec:
     """Makes the asset. `partitions`: the table's."""
-    place = spec.sink.dead_place(spec.folder)
+    location = spec.sink.dead_place(spec.folder)
     return dg.AssetSpec(
         dead_letters_key(spec),
         deps=[table_key(spec)],
@@ -34,8 +34,8 @@ def dead_letters_asset(
             " then."
         ),
         metadata={
-            "path": dg.MetadataValue.path(place),
-            "dagster/uri": place,
+            "path": dg.MetadataValue.path(location),
+            "dagster/uri": location,
             "dagster/column_schema": dg.TableSchema(
                 [dg.TableColumn(field.name, str(field.type)) for field in COLUMNS]
             ),

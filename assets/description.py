@@ -27,7 +27,7 @@ def code(text: str) -> str:
     return f"{fence}{pad}{text}{pad}{fence}"
 
 
-def selected(selection: Selection) -> str:
+def describe_selection(selection: Selection) -> str:
     """The topics that are read."""
     if isinstance(selection, Pattern):
         return f"topics matching {code(selection.expression)}"
@@ -43,15 +43,15 @@ def table_description(spec: PipelineSpec) -> str:
     reference = spec.decode.schema_
     model = None if reference is None else load_model(ModelReference(reference, spec.folder))
     docstring = inspect.cleandoc((model and model.__doc__) or "")
-    how = (
+    mode = (
         f"in micro-batches{'' if spec.stop is None else ' up to window.stop'}"
         if spec.window.is_batch
         else f"one window at a time ({code(spec.window.grid)})"
     )
-    what = f"{selected(spec.source.selection())}: {how}, exactly once"
+    source_line = f"{describe_selection(spec.source.selection())}: {mode}, exactly once"
     drains = "A run without a partition commits what is waiting." if spec.window.is_batch else ""
     events = "`windrow help dagster` explains what an event of this table says."
-    return "\n\n".join(filter(None, [docstring, what, drains, events]))
+    return "\n\n".join(filter(None, [docstring, source_line, drains, events]))
 
 
 def code_version(spec: PipelineSpec, columns: Columns) -> str:
@@ -60,12 +60,12 @@ def code_version(spec: PipelineSpec, columns: Columns) -> str:
     Where it is read from, how fast, limits, and what only names assets have no part in it.
     `columns`: those of the pipeline's schema.
     """
-    shown = [(c.name, c.nullable, c.constraints) for c in columns.columns]
+    column_facts = [(c.name, c.nullable, c.constraints) for c in columns.columns]
     parts = spec.model_dump_json(
         include={"decode", "transform", "metadata"},
         exclude={"transform": {"steps": {"__all__": {"from_": {"asset"}}}}},
     )
-    return hashlib.sha256(f"{parts}{columns.described()}{shown}".encode()).hexdigest()[:12]
+    return hashlib.sha256(f"{parts}{columns.described()}{column_facts}".encode()).hexdigest()[:12]
 
 
 def definition_metadata(spec: PipelineSpec, columns: Columns) -> dict[str, Any]:

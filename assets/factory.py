@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 
 import dagster as dg
 
-from windrow.assets.attributes import looked_up
+from windrow.assets.attributes import lookup_specs_of
 from windrow.assets.checks import table_checks
 from windrow.assets.dagster_internals import JobOfPipeline
 from windrow.assets.dead_letters import dead_letters_asset
@@ -85,9 +85,9 @@ def _definitions(spec: PipelineSpec, clock: Clock, get_asset_spec: AssetSpecs) -
     columns = declared_columns(spec)
     table = table_asset(spec, columns, clock)
     dead = dead_letters_asset(spec, table.partitions_def)
-    what = "Micro-batches" if spec.window.is_batch else "Windows"
+    noun = "Micro-batches" if spec.window.is_batch else "Windows"
     rows = dg.AssetSelection.assets(table.key)
-    job = JobOfPipeline(job_name(spec), rows, description=f"{what} of {spec.id}")
+    job = JobOfPipeline(job_name(spec), rows, description=f"{noun} of {spec.id}")
     topics = JobOfPipeline(
         topics_name(spec),
         dg.AssetSelection.assets(*upstream_keys(spec)),
@@ -101,8 +101,11 @@ def _definitions(spec: PipelineSpec, clock: Clock, get_asset_spec: AssetSpecs) -
     return dg.Definitions(
         assets=[
             *topic_assets(spec, clock),
-            *looked_up(spec),
-            *dg.map_asset_specs(lambda made: _kept(get_asset_spec(made), made), [table, dead]),
+            *lookup_specs_of(spec),
+            *dg.map_asset_specs(
+                lambda asset_spec: _check_same_asset(get_asset_spec(asset_spec), asset_spec),
+                [table, dead],
+            ),
         ],
         asset_checks=table_checks(spec, clock),
         jobs=[job, topics, dead_replay],
@@ -111,13 +114,13 @@ def _definitions(spec: PipelineSpec, clock: Clock, get_asset_spec: AssetSpecs) -
     )
 
 
-def _kept(changed: dg.AssetSpec, made: dg.AssetSpec) -> dg.AssetSpec:
+def _check_same_asset(changed: dg.AssetSpec, original: dg.AssetSpec) -> dg.AssetSpec:
     """Refuses a spec of another asset: windrow's runs know theirs by key and partitions."""
     if not isinstance(changed, dg.AssetSpec) or (
-        (changed.key, changed.partitions_def) != (made.key, made.partitions_def)
+        (changed.key, changed.partitions_def) != (original.key, original.partitions_def)
     ):
         raise SpecError(
-            f"get_asset_spec gave no AssetSpec with the key {made.key.to_user_string()} and its"
+            f"get_asset_spec gave no AssetSpec with the key {original.key.to_user_string()} and its"
             " partitions",
             "spec",
             "Have it return what spec.merge_attributes(...) or spec.replace_attributes(...) gives;"
@@ -134,20 +137,20 @@ def standing_on(definitions: dg.Definitions, resources: Mapping[str, Any]) -> dg
     Raises:
         SpecError: the definitions have no such key.
     """
-    own = definitions.resources or {}
-    unknown = sorted(resources.keys() - own.keys())
+    required = definitions.resources or {}
+    unknown = sorted(resources.keys() - required.keys())
     if unknown:
         raise SpecError(
             f"No definition requires a resource {', '.join(unknown)}",
             "spec",
-            f"These are required: {', '.join(sorted(own))}.",
+            f"These are required: {', '.join(sorted(required))}.",
         )
     return dg.Definitions(
         assets=definitions.assets,
         schedules=definitions.schedules,
         sensors=definitions.sensors,
         jobs=definitions.jobs,
-        resources={**own, **{key: _hidden(resource) for key, resource in resources.items()}},
+        resources={**required, **{key: _hide(resource) for key, resource in resources.items()}},
         executor=definitions.executor,
         loggers=definitions.loggers,
         asset_checks=definitions.asset_checks,
@@ -160,9 +163,9 @@ def _resources(spec: PipelineSpec) -> dict[str, Any]:
     """The resources of a spec, by their keys."""
     return {
         spark_key(spec): _spark(spec.dagster.spark),
-        kafka_key(spec): _of_cluster(spec.cluster.model_dump_json()),
-        ledger_key(spec): _hidden(LedgerState(url=spec.state_url())),
-        sink_key(spec): _hidden(Table.of(spec)),
+        kafka_key(spec): _resource_of_cluster(spec.cluster.model_dump_json()),
+        ledger_key(spec): _hide(LedgerState(url=spec.state_url())),
+        sink_key(spec): _hide(Table.of(spec)),
     }
 
 
@@ -177,40 +180,40 @@ def _spark(spark: SparkSpec) -> Any:
     if spark.connect is not None:
         ConnectedSpark(spark.connect)
         return Spark(connect=spark.connect)
-    return _hidden(Spark(master=spark.master or MASTER, spark_config=dict(spark.conf)))
+    return _hide(Spark(master=spark.master or MASTER, spark_config=dict(spark.conf)))
 
 
 @cache
-def _of_cluster(cluster: str) -> Any:
+def _resource_of_cluster(cluster: str) -> Any:
     """One resource object for all pipelines of a cluster.
 
     Dagster merges definitions only if they have the same object under a key.
     """
-    return _hidden(KafkaSource.of(ClusterSpec.model_validate_json(cluster)))
+    return _hide(KafkaSource.of(ClusterSpec.model_validate_json(cluster)))
 
 
-def _hidden(resource: Any) -> Any:
+def _hide(resource: Any) -> Any:
     """Hides the configuration of windrow's resources if it may have a password.
 
     The UI shows it otherwise.
     """
-    cluster = type(resource) is KafkaSource  # fields of a user's own class may be secrets
-    ours = isinstance(resource, KafkaSource | LedgerState | Table) or (
+    is_kafka_source = type(resource) is KafkaSource  # fields of a user's own class may be secrets
+    is_windrows_own = isinstance(resource, KafkaSource | LedgerState | Table) or (
         isinstance(resource, Spark) and bool(resource.spark_config)
     )
-    if not ours or (cluster and not resource.has_secrets()):
+    if not is_windrows_own or (is_kafka_source and not resource.has_secrets()):
         return resource
 
-    def made(_: dg.InitResourceContext) -> Iterator[Any]:
+    def initialize(_: dg.InitResourceContext) -> Iterator[Any]:
         """Initializes the resource, with `dg.EnvVar` filled in, until the run ends."""
         with resource.process_config_and_initialize_cm() as initialized:
             yield initialized
 
-    what = (
+    description = (
         f"{type(resource).__doc__}\n\nIts fields are hidden, for `client` has a password, or a"
         " property that windrow doesn't know. As a reference, `{env: NAME}` or `{file: PATH}`, a"
         " password stays secret, and the fields are shown."
-        if cluster
+        if is_kafka_source
         else type(resource).__doc__
     )
-    return dg.ResourceDefinition(made, description=what)
+    return dg.ResourceDefinition(initialize, description=description)

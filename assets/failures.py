@@ -32,61 +32,63 @@ class WindowFailedError(dg.Failure, ShownAloneError):
     """The step has failed, without a retry."""
 
 
-def failure_of(what: str, error: BaseException) -> WindowFailedError:
+def failure_of(subject: str, error: BaseException) -> WindowFailedError:
     """Makes a failure of an error.
 
     Args:
-        what: what failed, as the beginning of a sentence: `Window 2026-01-05-00:00`.
+        subject: what failed, as the beginning of a sentence: `Window 2026-01-05-00:00`.
         error: one of windrow's errors, or any other, which is a bug.
     """
-    error = known(error)
-    shown = shown_of(what, error)
+    error = as_windrow_error(error)
+    error_info = error_info_of(subject, error)
     parts: dict[str, str | int] = {
-        "window": what.removeprefix("Window "),
+        "window": subject.removeprefix("Window "),
         "what": error.what,
         "where": error.place or f"the {error.stage} step",
         "do": error.do,
         "kind": type(error).__name__,
         "exit_code": error.exit_code,
     }
-    failure = WindowFailedError(shown.message.rstrip("\n"), metadata=parts, allow_retries=False)
-    failure.show_alone(shown)
+    failure = WindowFailedError(
+        error_info.message.rstrip("\n"), metadata=parts, allow_retries=False
+    )
+    failure.show_alone(error_info)
     return failure
 
 
 @contextmanager
-def failing(what: str) -> Iterator[None]:
+def raise_as_failure(subject: str) -> Iterator[None]:
     """Raises errors of the block as failures, without a retry."""
     try:
         yield
     except mistakes() as error:  # raised again, unknown ones as a bug
-        raise failure_of(what, error) from None
+        raise failure_of(subject, error) from None
 
 
-def shown_of(what: str, error: WindrowError) -> ErrorInfo:
+def error_info_of(subject: str, error: WindrowError) -> ErrorInfo:
     """The sentence; a bug has its stack, with the worker's, as the cause."""
     stack = (
         ErrorInfo.from_traceback(TracebackException.from_exception(error))
         if isinstance(error, BugError)
         else None
     )
-    return ErrorInfo(f"{said_of(what, error)}\n", [], type(error).__name__, cause=stack)
+    return ErrorInfo(f"{sentence_of(subject, error)}\n", [], type(error).__name__, cause=stack)
 
 
-def said_of(what: str, error: WindrowError) -> str:
+def sentence_of(subject: str, error: WindrowError) -> str:
     """The sentence of an error behind what failed; a window has the name that Dagster gives it."""
     text = str(error)
-    if what.startswith("Window ") and text.startswith("Window "):
-        return re.sub(r"^Window \S+?(?=:?\s)", lambda _: what, text)
-    return f"{what}: {text}"
+    if subject.startswith("Window ") and text.startswith("Window "):
+        return re.sub(r"^Window \S+?(?=:?\s)", lambda _: subject, text)
+    return f"{subject}: {text}"
 
 
-def known(error: BaseException) -> WindrowError:
+def as_windrow_error(error: BaseException) -> WindrowError:
     """Words an error that is none of windrow's: of a file or folder, or else a bug."""
     if isinstance(error, WindrowError):
         return error
-    if (of_place := error_of_place(error, "materialize it again")) is not None:
-        return of_place
+    if (place_error := error_of_place(error, "materialize it again")) is not None:
+        return place_error
     bug = BugError.of(error, "setup")
     bug.do = (
         "Report it with the stack trace. If the window has a receipt, what that says is true;"
@@ -103,7 +105,7 @@ class WindowRetryError(dg.RetryRequested, ShownAloneError):
 
 
 def again_or_failure(
-    what: str, error: Exception, tries: int, dagster: DagsterSpec
+    subject: str, error: Exception, tries: int, dagster: DagsterSpec
 ) -> WindowRetryError | WindowFailedError:
     """Makes a retry of an error if something was unreachable, else a failure.
 
@@ -111,18 +113,21 @@ def again_or_failure(
     apply that to a cancelled run, too, whose interrupted step would begin again and commit.
 
     Args:
-        what: as of `failure_of`.
+        subject: as of `failure_of`.
         error: as of `failure_of`.
         tries: the number of retries until now.
         dagster: the spec's section `dagster`, which says how many there are.
     """
     if not isinstance(error, UnreachableError) or tries >= dagster.retries:
-        return failure_of(what, error)
+        return failure_of(subject, error)
     wait = dagster.retry_wait.total_seconds() * 2**tries
     retry = WindowRetryError(dagster.retries, wait)
     retry.show_alone(
         ErrorInfo(
-            f"Tried again in {wait:g} s.\n", [], type(error).__name__, cause=shown_of(what, error)
+            f"Tried again in {wait:g} s.\n",
+            [],
+            type(error).__name__,
+            cause=error_info_of(subject, error),
         )
     )
     return retry

@@ -116,7 +116,7 @@ def window_metadata(
         state: the window's completeness; None for micro-batches, or if unknown.
     """
     receipt, counts = result.committed.receipt, result.committed.receipt.counts
-    found: dict[str, Value] = {
+    entries: dict[str, Value] = {
         "summary": dg.MetadataValue.md(summary(result, lag, state)),
         "rows_written": counts.rows,
         "dead_letters": counts.dead,
@@ -135,21 +135,21 @@ def window_metadata(
         "run_seconds": receipt.seconds,
         "rows_per_second": round(counts.rows / max(receipt.seconds, 0.001)),
     }
-    found |= (
-        _by_kind(receipt)
-        | _of_keyed_table(receipt)
+    entries |= (
+        _entries_of_kind(receipt)
+        | _entries_of_merge(receipt)
         | _optional(result)
         | _receipt_or_command(spec, receipt)
     )
-    found |= {} if lag is None else lag_metadata(lag)
-    found |= {} if state is None else state_metadata(state)
+    entries |= {} if lag is None else lag_metadata(lag)
+    entries |= {} if state is None else state_metadata(state)
     schema: dict[str, Value] = {
         "dagster/column_schema": column_schema(receipt.schema, columns, spec.metadata),
         "dagster/column_lineage": lineage(spec, [name for name, _ in receipt.schema]),
     }
     in_partition = receipt.window.span is not None and receipt.merged is None
     rows: dict[str, Value] = {"dagster/partition_row_count": counts.rows} if in_partition else {}
-    return {name: found[name] for name in ENTRIES if name in found} | rows | schema
+    return {name: entries[name] for name in ENTRIES if name in entries} | rows | schema
 
 
 def span_text(window: Window) -> str:
@@ -163,32 +163,32 @@ def _receipt_or_command(spec: PipelineSpec, receipt: Receipt) -> dict[str, Value
     If lists are cut, also the number of topic-partitions.
     """
     text, topic_partitions = to_json(receipt), len(between(receipt.plan.start, receipt.plan.stop))
-    found: dict[str, Value] = {}
+    entries: dict[str, Value] = {}
     if topic_partitions > SHOWN:
-        found["topic_partitions"] = topic_partitions
+        entries["topic_partitions"] = topic_partitions
     if len(text) > _LONG:
-        found["receipt_command"] = with_spec(
+        entries["receipt_command"] = with_spec(
             f"windrow show SPEC --window {receipt.window.key} --json", spec.spec_file
         )
     else:
-        found["receipt"] = dg.MetadataValue.json(json.loads(text))
-    return found
+        entries["receipt"] = dg.MetadataValue.json(json.loads(text))
+    return entries
 
 
-def _most(lines: Sequence[T], matters: Callable[[T], tuple[int, int]]) -> list[T]:
+def _choose_lines(lines: Sequence[T], matters: Callable[[T], tuple[int, int]]) -> list[T]:
     """The `SHOWN` lines that matter most, in their order."""
     ranked = sorted(range(len(lines)), key=lambda index: matters(lines[index]), reverse=True)
     return [lines[index] for index in sorted(ranked[:SHOWN])]
 
 
-def _by_kind(receipt: Receipt) -> dict[str, Value]:
+def _entries_of_kind(receipt: Receipt) -> dict[str, Value]:
     """The entries of windows in time alone, or of micro-batches alone."""
     if isinstance(receipt.window.start, int):
         return {"batch": receipt.window.start}
     return {"late": receipt.counts.late, "early": receipt.counts.early}
 
 
-def _of_keyed_table(receipt: Receipt) -> dict[str, Value]:
+def _entries_of_merge(receipt: Receipt) -> dict[str, Value]:
     """The entries of a table with a primary key."""
     merged = receipt.merged
     if merged is None:
@@ -208,32 +208,32 @@ def _optional(result: Result) -> dict[str, Value]:
         result.group_offsets,
     )
     reasons = receipt.reasons
-    found: dict[str, Value] = {}
+    entries: dict[str, Value] = {}
     if receipt.passed_over:
-        found["passed_over"] = receipt.passed_over
+        entries["passed_over"] = receipt.passed_over
     if receipt.dead_replay is not None:
-        found["dead_replayed"] = receipt.dead_replay.messages
-        found["edited"] = receipt.dead_replay.edited
+        entries["dead_replayed"] = receipt.dead_replay.messages
+        entries["edited"] = receipt.dead_replay.edited
     if result.recovered:
-        found["recovered"] = True
+        entries["recovered"] = True
     if receipt.pins:
         parts = {part.lookup: msgspec.to_builtins(part) for part in receipt.lookups}
-        found["lookup_hits"] = sum(part.hits for part in receipt.lookups)
-        found["lookup_misses"] = sum(part.misses for part in receipt.lookups)
-        found["lookups"] = dg.MetadataValue.json(
+        entries["lookup_hits"] = sum(part.hits for part in receipt.lookups)
+        entries["lookup_misses"] = sum(part.misses for part in receipt.lookups)
+        entries["lookups"] = dg.MetadataValue.json(
             {
                 pin.lookup: msgspec.to_builtins(pin) | parts.get(pin.lookup, {})
                 for pin in receipt.pins
             }
         )
     if receipt.routed:
-        found["rows_by_table"] = dg.MetadataValue.json(
+        entries["rows_by_table"] = dg.MetadataValue.json(
             {table.table: table.rows for table in receipt.routed}
         )
     if version is not None:
-        found["table_version"] = version
+        entries["table_version"] = version
     if reasons:
-        found["dead_reasons"] = dg.MetadataValue.json(dict(reasons.most_common()))
+        entries["dead_reasons"] = dg.MetadataValue.json(dict(reasons.most_common()))
     for name, lines in (("warnings", receipt.warnings), ("partial", receipt.partial)):
         if lines:
             more = (
@@ -241,19 +241,19 @@ def _optional(result: Result) -> dict[str, Value]:
                 if len(lines) > _LINES
                 else []
             )
-            found[name] = dg.MetadataValue.text("\n".join([*lines[:_LINES], *more]))
+            entries[name] = dg.MetadataValue.text("\n".join([*lines[:_LINES], *more]))
     if group_offsets is not None:
-        found["group_offsets"] = dg.MetadataValue.json(msgspec.to_builtins(group_offsets))
-    return found
+        entries["group_offsets"] = dg.MetadataValue.json(msgspec.to_builtins(group_offsets))
+    return entries
 
 
 def state_metadata(state: WindowState) -> dict[str, Value]:
     """The entries of a window's completeness."""
-    found: dict[str, Value] = {"completeness": state.state}
+    entries: dict[str, Value] = {"completeness": state.state}
     return (
-        found
+        entries
         if state.watermark is None
-        else found | {"watermark": dg.MetadataValue.timestamp(state.watermark)}
+        else entries | {"watermark": dg.MetadataValue.timestamp(state.watermark)}
     )
 
 
@@ -267,9 +267,9 @@ def lag_table(lag: Lag) -> dg.TableMetadataValue:
 
     Of many, those with losses are shown, then the furthest behind.
     """
-    shown = _most(lag.partitions, lambda p: (p.lost, p.records))
+    partitions = _choose_lines(lag.partitions, lambda p: (p.lost, p.records))
     return dg.MetadataValue.table(
-        [dg.TableRecord(msgspec.to_builtins(p)) for p in shown], schema=_LAG
+        [dg.TableRecord(msgspec.to_builtins(p)) for p in partitions], schema=_LAG
     )
 
 
@@ -288,21 +288,23 @@ def offsets_table(receipt: Receipt) -> dg.TableMetadataValue:
 
     Of many, those with losses and dead letters are shown, then the longest.
     """
-    counted: dict[TopicPartition, list[SplitCounts]] = {}
+    counts_by_partition: dict[TopicPartition, list[SplitCounts]] = {}
     for counts in receipt.splits:
-        counted.setdefault(TopicPartition(counts.topic, counts.partition), []).append(counts)
-    shown = _most(
+        counts_by_partition.setdefault(TopicPartition(counts.topic, counts.partition), []).append(
+            counts
+        )
+    chosen_marks = _choose_lines(
         list(between(receipt.plan.start, receipt.plan.stop).items()),
-        lambda part: _sort_key(*part[1], counted.get(part[0], ())),
+        lambda part: _sort_key(*part[1], counts_by_partition.get(part[0], ())),
     )
-    lines = [_offsets_line(*marks, counted.get(tp, ())) for tp, marks in shown]
+    lines = [_offsets_line(*marks, counts_by_partition.get(tp, ())) for tp, marks in chosen_marks]
     empty = {name for name in _USUALLY_ZERO if not any(line[name] for line in lines)}
     columns = [column for column in _OFFSETS if column.name not in empty]
-    kept = [
+    records = [
         dg.TableRecord({name: value for name, value in line.items() if name not in empty})
         for line in lines
     ]
-    return dg.MetadataValue.table(kept, schema=dg.TableSchema(columns))
+    return dg.MetadataValue.table(records, schema=dg.TableSchema(columns))
 
 
 def _sort_key(start: Mark, stop: Mark, counts: Iterable[SplitCounts]) -> tuple[int, int]:

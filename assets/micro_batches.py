@@ -17,10 +17,10 @@ from windrow.assets.checks import log_checks
 from windrow.assets.names import batches_name, table_key
 from windrow.assets.reporting import (
     NEWEST,
-    errors_reported,
-    last_observed,
+    last_observations_of,
     progress_log,
     raise_if_cancelled,
+    report_errors,
     request_id,
     show,
     show_refused,
@@ -54,70 +54,74 @@ def drain(
     Shows committed batches before, of which Dagster has no event. `code_version` and
     `fresh_lookups`: as of `show` and of `Request`.
     """
-    spec, shown, topics = pipeline.spec, False, last_observed(context, pipeline.spec)
+    spec, has_shown, topics = pipeline.spec, False, last_observations_of(context, pipeline.spec)
     request = Request(request_id(context), fresh_lookups=fresh_lookups)
 
-    def refused(error: RefusedError) -> None:
-        cut = number_cut(pipeline)
-        newest = batch_at(spec.id, cut - 1) if cut else None
+    def show_refusal(error: RefusedError) -> None:
+        batch_count = number_cut(pipeline)
+        newest = batch_at(spec.id, batch_count - 1) if batch_count else None
         if newest is not None and pipeline.sink.look(newest) is None:
-            keep_newest(context.instance, spec, cut)
+            keep_newest(context.instance, spec, batch_count)
             show_refused(context, spec, newest.key, error)
         else:
             newest = None
         context.instance.add_run_tags(context.run.run_id, refused_tag(spec, newest))
         log_checks(context, pipeline)
 
-    with errors_reported(context, spec, "A micro-batch", refused):
-        cut = number_cut(pipeline)
-        keep_newest(context.instance, spec, cut)
+    with report_errors(context, spec, "A micro-batch", show_refusal):
+        batch_count = number_cut(pipeline)
+        keep_newest(context.instance, spec, batch_count)
         waiting = run_batches(pipeline, request, progress_log(context))
-        for result in chain(_not_shown(context, pipeline, cut, request), waiting):
+        for result in chain(_not_shown(context, pipeline, batch_count, request), waiting):
             window = result.committed.receipt.window
             keep_newest(context.instance, spec, number_of(window.end))
             show(context, pipeline, result, topics, code_version, window.key)
-            shown = True
+            has_shown = True
             raise_if_cancelled(context)
         if spec.stop is not None and is_done(pipeline):
             context.instance.add_run_tags(context.run.run_id, done_tag(spec.stop))
             context.log.info(DONE)
-        elif not shown:
+        elif not has_shown:
             context.log.info(
                 "Nothing is waiting, or fewer messages than window.min_records: no micro-batch"
                 " was cut."
             )
-    return shown
+    return has_shown
 
 
-def keep_newest(instance: dg.DagsterInstance, spec: PipelineSpec, cut: int) -> None:
+def keep_newest(instance: dg.DagsterInstance, spec: PipelineSpec, batch_count: int) -> None:
     """Makes the newest of so many micro-batches Dagster's partitions, and no older ones."""
-    name, oldest = batches_name(spec), max(0, cut - PARTITIONS)
-    there = set(instance.get_dynamic_partitions(name))
-    missing = [key for n in range(oldest, cut) if (key := label_text(n)) not in there]
-    if missing:
+    name, oldest = batches_name(spec), max(0, batch_count - PARTITIONS)
+    existing_keys = set(instance.get_dynamic_partitions(name))
+    missing_keys = [
+        key for n in range(oldest, batch_count) if (key := label_text(n)) not in existing_keys
+    ]
+    if missing_keys:
         try:
-            instance.add_dynamic_partitions(name, missing)
+            instance.add_dynamic_partitions(name, missing_keys)
         except IntegrityError:  # another run has added one meanwhile: Dagster looks again
-            instance.add_dynamic_partitions(name, missing)
-    for key in there:
+            instance.add_dynamic_partitions(name, missing_keys)
+    for key in existing_keys:
         if key < label_text(oldest):
             instance.delete_dynamic_partition(name, key)
 
 
 def _not_shown(
-    context: dg.AssetExecutionContext, pipeline: Pipeline, cut: int, request: Request
+    context: dg.AssetExecutionContext, pipeline: Pipeline, batch_count: int, request: Request
 ) -> Iterator[Result]:
     """Reports those of the newest batches that are committed, and of which Dagster has no event.
 
     Their run died before it logged one, or they were committed by the command.
     """
-    batches = [batch_at(pipeline.spec.id, n) for n in range(max(0, cut - NEWEST), cut)]
-    wanted = dg.AssetRecordsFilter(
+    batches = [
+        batch_at(pipeline.spec.id, n) for n in range(max(0, batch_count - NEWEST), batch_count)
+    ]
+    records_filter = dg.AssetRecordsFilter(
         table_key(pipeline.spec), asset_partitions=[batch.key for batch in batches]
     )
-    events = context.instance.fetch_materializations(wanted, limit=_EVENTS).records
-    shown = {record.partition_key for record in events}
-    left = [batch for batch in batches if batch.key not in shown]
-    found = zip(left, pipeline.sink.looks(left), strict=True)
-    committed = [batch for batch, there in found if there is not None]
+    events = context.instance.fetch_materializations(records_filter, limit=_EVENTS).records
+    shown_keys = {record.partition_key for record in events}
+    unshown = [batch for batch in batches if batch.key not in shown_keys]
+    batch_commits = zip(unshown, pipeline.sink.looks(unshown), strict=True)
+    committed = [batch for batch, commit in batch_commits if commit is not None]
     return refused_last(run_windows(pipeline, committed, request), len(committed))

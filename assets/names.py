@@ -71,8 +71,8 @@ SPARK_KEY = "spark"
 
 def spark_key(spec: PipelineSpec) -> str:
     """The key of the pipeline's Spark."""
-    own = spec.dagster.spark != SparkSpec()
-    return f"{identifier(spec.id)}_spark" if own else SPARK_KEY
+    has_own_spark = spec.dagster.spark != SparkSpec()
+    return f"{identifier(spec.id)}_spark" if has_own_spark else SPARK_KEY
 
 
 def kafka_key(spec: PipelineSpec) -> str:
@@ -83,10 +83,10 @@ def kafka_key(spec: PipelineSpec) -> str:
     collide.
     """
     source = spec.source
-    own = bool(source.client) or source.tuning != TuningSpec()
+    has_own_client = bool(source.client) or source.tuning != TuningSpec()
     return (
         f"{identifier(spec.id)}_kafka"
-        if source.cluster is None or own
+        if source.cluster is None or has_own_client
         else f"{identifier(source.cluster)}_cluster"
     )
 

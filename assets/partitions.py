@@ -143,18 +143,18 @@ def crons_of(window: TimeWindows) -> list[str]:
         _DAY - timedelta(minutes=1),
         _DAY + timedelta(minutes=_MINUTES - 1),
     )
-    moved = [tick.hour * 60 + tick.minute + delay for tick in ticks]
-    if days != ["*", "*", "*"] and max(moved) >= _MINUTES:
+    tick_minutes = [tick.hour * 60 + tick.minute + delay for tick in ticks]
+    if days != ["*", "*", "*"] and max(tick_minutes) >= _MINUTES:
         return [OFTEN]
     hours = dict[int, set[int]]()
-    for at in moved:
-        hours.setdefault(at % 60, set()).add(at // 60 % 24)
+    for tick_minute in tick_minutes:
+        hours.setdefault(tick_minute % 60, set()).add(tick_minute // 60 % 24)
     minutes = dict[tuple[int, ...], list[int]]()
-    for at, of_day in sorted(hours.items()):
-        minutes.setdefault(tuple(sorted(of_day)), []).append(at)
+    for tick_minute, hours_of_day in sorted(hours.items()):
+        minutes.setdefault(tuple(sorted(hours_of_day)), []).append(tick_minute)
     return [
-        " ".join([_field(of_hour, 60), _field(of_day, 24), *days])
-        for of_day, of_hour in minutes.items()
+        " ".join([_field(minutes_of_hour, 60), _field(hours_of_day, 24), *days])
+        for hours_of_day, minutes_of_hour in minutes.items()
     ]
 
 
@@ -167,9 +167,13 @@ def key_ranges(window: TimeWindows, keys: Collection[str]) -> list[dg.PartitionK
     if not keys:
         return []
     starts = sorted(_start_of(window, key) for key in keys)
-    gaps = [(one, other) for one, other in pairwise(starts) if after(window.grid, one) < other]
-    firsts = [starts[0], *(other for _, other in gaps)]
-    lasts = [*(one for one, _ in gaps), starts[-1]]
+    gaps = [
+        (earlier, later)
+        for earlier, later in pairwise(starts)
+        if after(window.grid, earlier) < later
+    ]
+    firsts = [starts[0], *(later for _, later in gaps)]
+    lasts = [*(earlier for earlier, _ in gaps), starts[-1]]
     return [
         dg.PartitionKeyRange(key_of(window, first), key_of(window, last))
         for first, last in zip(firsts, lasts, strict=True)

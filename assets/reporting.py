@@ -24,7 +24,12 @@ from windrow.assets.dagster_internals import (
     input_tags,
 )
 from windrow.assets.dead_letters import dead_letters_event
-from windrow.assets.failures import WindowFailedError, again_or_failure, known, said_of
+from windrow.assets.failures import (
+    WindowFailedError,
+    again_or_failure,
+    as_windrow_error,
+    sentence_of,
+)
 from windrow.assets.metadata import Value, window_metadata
 from windrow.assets.names import upstream_keys
 from windrow.assets.topic import versions
@@ -83,7 +88,7 @@ def raise_if_cancelled(context: dg.AssetExecutionContext) -> None:
 # --------------------------------------------------------------------------------------------------
 
 
-def last_observed(context: dg.AssetExecutionContext, spec: PipelineSpec) -> Observed:
+def last_observations_of(context: dg.AssetExecutionContext, spec: PipelineSpec) -> Observed:
     """The newest observations of the pipeline's topics: one query per topic, once a run."""
     observed: Observed = {}
     for key in upstream_keys(spec):
@@ -115,7 +120,7 @@ def show(
         context: the run's context.
         pipeline: the run's pipeline.
         result: the window's result.
-        observed: the result of `last_observed`; topics that are observed here are added.
+        observed: the result of `last_observations_of`; topics that are observed here are added.
         code_version: of the asset; a window that is only reported again keeps the one that
             Dagster knows it with.
         key: the window's partition.
@@ -127,7 +132,9 @@ def show(
         code_version = _shown_version(context, receipt, key) or code_version
     tags = {CODE_VERSION: code_version, **data_version_tags(receipt.attempt)}
     stop = receipt.plan.stop
-    read = versions(spec, stop.cluster_id, {seen.topic: seen.topic_id for seen in stop.topics})
+    read = versions(
+        spec, stop.cluster_id, {stop_topic.topic: stop_topic.topic_id for stop_topic in stop.topics}
+    )
     for topic in upstream_keys(spec):
         if topic in read and topic not in observed:
             context.log_event(
@@ -138,8 +145,8 @@ def show(
                 )
             )
             observed[topic] = read[topic], NO_EVENT
-        seen, event = observed.get(topic, (NEVER_OBSERVED, NO_EVENT))
-        tags |= input_tags(topic, read.get(topic, seen), event)
+        data_version, event = observed.get(topic, (NEVER_OBSERVED, NO_EVENT))
+        tags |= input_tags(topic, read.get(topic, data_version), event)
     metadata = _metadata(context, pipeline, result, last=last)
     context.log_event(
         dg.AssetMaterialization(context.asset_key, partition=key, metadata=metadata, tags=tags)
@@ -149,8 +156,8 @@ def show(
 
 def _shown_version(context: dg.AssetExecutionContext, receipt: Receipt, key: str) -> str | None:
     """The code version with which Dagster shows the very same commit of a window, if it does."""
-    wanted = dg.AssetRecordsFilter(context.asset_key, asset_partitions=[key])
-    for record in context.instance.fetch_materializations(wanted, limit=1).records:
+    records_filter = dg.AssetRecordsFilter(context.asset_key, asset_partitions=[key])
+    for record in context.instance.fetch_materializations(records_filter, limit=1).records:
         event = record.asset_materialization
         if event is not None and (event.tags or {}).get(DATA_VERSION) == receipt.attempt:
             return (event.tags or {}).get(CODE_VERSION)
@@ -166,7 +173,7 @@ def _metadata(
     missing and the run goes on.
     """
     spec, receipt = pipeline.spec, result.committed.receipt
-    behind, state, size = None, None, dict[str, Value]()
+    unread, state, size = None, None, dict[str, Value]()
     if result.group_offsets is not None and result.group_offsets.failed:
         context.log.warning(
             "Consumer group %s doesn't have all offsets: %s",
@@ -176,7 +183,7 @@ def _metadata(
     try:
         if last and pipeline.ledger.recorded(spec.id, 1)[-1].window == receipt.window:
             start = next_start_after(pipeline.ledger, receipt)
-            behind = lag(
+            unread = lag(
                 pipeline.broker,
                 bounded_source(pipeline.spec, pipeline.ledger),
                 start,
@@ -188,15 +195,15 @@ def _metadata(
             size = _size(pipeline)
     except WindrowError as error:
         context.log.warning("Not all figures are shown: %s", error)
-    return window_metadata(spec, pipeline.columns(), result, behind, state) | size
+    return window_metadata(spec, pipeline.columns(), result, unread, state) | size
 
 
 def _size(pipeline: Pipeline) -> dict[str, Value]:
     """Rows and bytes of the whole table; Dagster shows those of the newest event."""
-    known = pipeline.sink.size()
-    if known is None:
+    table_size = pipeline.sink.size()
+    if table_size is None:
         return {}
-    rows, size = known
+    rows, size = table_size
     return {"dagster/row_count": rows, "dagster/size_bytes": size}
 
 
@@ -213,23 +220,25 @@ def show_refused(
     for it again.
     """
     error.do = with_spec(error.do, spec.spec_file)
-    context.log.error("%s", said_of(f"Window {key}", error))
+    context.log.error("%s", sentence_of(f"Window {key}", error))
     for_data = isinstance(error, RefusedError) and not error.of_setting
-    said = "Refused" if for_data else "Failed"
+    description = "Refused" if for_data else "Failed"
     metadata: dict[str, Value] = {
-        said.lower(): error.what,
+        description.lower(): error.what,
         "do": error.do,
     }
     context.log_event(
-        dg.AssetObservation(context.asset_key, partition=key, description=said, metadata=metadata)
+        dg.AssetObservation(
+            context.asset_key, partition=key, description=description, metadata=metadata
+        )
     )
 
 
 @contextmanager
-def errors_reported(
+def report_errors(
     context: dg.AssetExecutionContext,
     spec: PipelineSpec,
-    what: str,
+    subject: str,
     on_refused: Callable[[RefusedError], None] | None = None,
     on_failed: Callable[[WindrowError], None] | None = None,
 ) -> Iterator[None]:
@@ -243,23 +252,23 @@ def errors_reported(
     `on_failed`: called if the step fails for another reason.
     """
 
-    def hears(record: logging.LogRecord) -> bool:
+    def forward_to_log(record: logging.LogRecord) -> bool:
         with suppress(Exception):  # a line that Dagster can't take stops no run
             context.log.info("%s", record.getMessage())
         return True
 
     waits = logging.getLogger("windrow.waiting")
-    waits.addFilter(hears)
+    waits.addFilter(forward_to_log)
     try:
         yield
     except mistakes() as raised:  # raised again, unknown ones as a bug
-        error = known(raised)
+        error = as_windrow_error(raised)
         error.do = with_spec(error.do, spec.spec_file)
-        failure = again_or_failure(what, error, context.retry_number, spec.dagster)
+        failure = again_or_failure(subject, error, context.retry_number, spec.dagster)
         if on_refused is not None and isinstance(error, RefusedError) and not error.of_setting:
             on_refused(error)
         elif on_failed is not None and isinstance(failure, WindowFailedError):
             on_failed(error)
         raise failure from None
     finally:
-        waits.removeFilter(hears)
+        waits.removeFilter(forward_to_log)

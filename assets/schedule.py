@@ -56,7 +56,7 @@ START_TAG, END_TAG = "windrow/start", "windrow/end"
 """The tags of a run with the start and the end of its windows."""
 
 LEFT_TAG = "windrow/left"
-"""The tag of a run with the sentence about older windows (`left_words`)."""
+"""The tag of a run with the sentence about older windows (`remaining_words`)."""
 
 BATCH_REFUSED = (
     "The newest run refused a micro-batch, which blocks all later ones. See why, fix it and start a"
@@ -97,21 +97,26 @@ def _window_schedule(
         paused = paused_words(spec, context.resources)
         if paused:
             return dg.SkipReason(paused)
-        if _running(context.instance, job.name):
+        if _is_running(context.instance, job.name):
             return dg.SkipReason(STILL_GOING)
-        at = context.scheduled_execution_time
+        moment = context.scheduled_execution_time
         older, keys = (
-            {one: partition_key(spec, one) for one in some} for some in closed_windows(spec, at)
+            {closed: partition_key(spec, closed) for closed in windows}
+            for windows in closed_windows(spec, moment)
         )
-        done = context.instance.get_materialized_partitions(table_key(spec))
-        left = left_words(len({*older.values()} - done), next(iter(keys.values()), ""))
-        if left:
-            context.log.warning("%s", left)
-        waiting, refused = _due(spec, context.resources, keys, done)
+        shown_keys = context.instance.get_materialized_partitions(table_key(spec))
+        remaining_text = remaining_words(
+            len({*older.values()} - shown_keys), next(iter(keys.values()), "")
+        )
+        if remaining_text:
+            context.log.warning("%s", remaining_text)
+        waiting, refused = _due(spec, context.resources, keys, shown_keys)
         if refused:
             context.log.warning("%s", refused)
-        return [_request(spec, s, at, left) for s in key_ranges(window, waiting)] or dg.SkipReason(
-            " ".join(filter(None, (refused or "No closed window is waiting.", left)))
+        return [
+            _request(spec, s, moment, remaining_text) for s in key_ranges(window, waiting)
+        ] or dg.SkipReason(
+            " ".join(filter(None, (refused or "No closed window is waiting.", remaining_text)))
         )
 
     return tick
@@ -133,7 +138,7 @@ def _batch_schedule(
         paused = paused_words(spec, context.resources)
         if paused:
             return dg.SkipReason(paused)
-        if _running(context.instance, job.name):
+        if _is_running(context.instance, job.name):
             return dg.SkipReason(STILL_GOING)
         tags = _newest_tags(context.instance, job.name)
         if REFUSED_TAG in tags and not _is_green(context.instance, spec, tags[REFUSED_TAG]):
@@ -154,7 +159,7 @@ def topics_schedule_of(
 
     @dg.schedule(name=topics_name(spec), cron_schedule=OBSERVED, execution_timezone="UTC", job=job)
     def topics(context: dg.ScheduleEvaluationContext) -> dg.RunRequest | dg.SkipReason:
-        if _running(context.instance, job.name):
+        if _is_running(context.instance, job.name):
             return dg.SkipReason("The previous observation is still going.")
         return dg.RunRequest(run_key=instant(context.scheduled_execution_time))
 
@@ -188,11 +193,11 @@ def _is_waiting(context: dg.ScheduleEvaluationContext, spec: PipelineSpec) -> bo
         newest = number_cut(pipeline) - 1
     except WindrowError:
         return True
-    shown = context.instance.get_materialized_partitions(table_key(spec))
-    return newest >= 0 and label_text(newest) not in shown
+    shown_keys = context.instance.get_materialized_partitions(table_key(spec))
+    return newest >= 0 and label_text(newest) not in shown_keys
 
 
-def left_words(count: int, oldest: str) -> str:
+def remaining_words(count: int, oldest: str) -> str:
     """A tick's sentence about the older windows that it leaves; empty if there are none."""
     if not count:
         return ""
@@ -210,7 +215,7 @@ def hours_tags(first: Window, last: Window) -> dict[str, str]:
 
 
 def _request(
-    spec: PipelineSpec, keys: dg.PartitionKeyRange, at: datetime, left: str
+    spec: PipelineSpec, keys: dg.PartitionKeyRange, moment: datetime, remaining_text: str
 ) -> dg.RunRequest:
     """Requests a run for a range.
 
@@ -218,17 +223,21 @@ def _request(
     again.
     """
     (_, first), *_, (_, last) = windows_of(spec, [keys.start, keys.end])
-    tags = range_tags(keys) | hours_tags(first, last) | ({LEFT_TAG: left} if left else {})
-    return dg.RunRequest(run_key=f"{instant(at)} {keys.start}", tags=tags)
+    tags = (
+        range_tags(keys)
+        | hours_tags(first, last)
+        | ({LEFT_TAG: remaining_text} if remaining_text else {})
+    )
+    return dg.RunRequest(run_key=f"{instant(moment)} {keys.start}", tags=tags)
 
 
-def _running(instance: dg.DagsterInstance, job: str) -> bool:
-    going = dg.RunsFilter(job_name=job, statuses=GOING)
-    return bool(instance.get_run_records(going, limit=1))
+def _is_running(instance: dg.DagsterInstance, job: str) -> bool:
+    active_filter = dg.RunsFilter(job_name=job, statuses=GOING)
+    return bool(instance.get_run_records(active_filter, limit=1))
 
 
 def _due(
-    spec: PipelineSpec, resources: Any, keys: Mapping[Window, str], done: Collection[str]
+    spec: PipelineSpec, resources: Any, keys: Mapping[Window, str], shown_keys: Collection[str]
 ) -> tuple[list[str], str]:
     """The keys of the windows that are due; and a sentence about those that are refused.
 
@@ -238,16 +247,16 @@ def _due(
         refused = refused_windows(ledger_of(spec, resources), spec)
     except WindrowError:  # a run asks the ledger again, and is tried again
         refused = set()
-    committed = {window for window, key in keys.items() if key in done}
-    found, known = due(spec, [*keys], committed, refused)
-    waiting = [keys[window] for window in found]
-    if not known:
+    committed = {window for window, key in keys.items() if key in shown_keys}
+    due_windows, undecided = due(spec, [*keys], committed, refused)
+    waiting = [keys[window] for window in due_windows]
+    if not undecided:
         return waiting, ""
-    words = f"A person decides about what was refused: {first_few([keys[w] for w in known])}."
+    words = f"A person decides about what was refused: {first_few([keys[w] for w in undecided])}."
     if spec.in_order:
-        later = sum(window > known[0] for window in {*keys} - committed)
-        behind = counted(later, "later window")
-        words += f" Behind the first one, {behind} can only follow in order."
+        later = sum(window > undecided[0] for window in {*keys} - committed)
+        later_windows = counted(later, "later window")
+        words += f" Behind the first one, {later_windows} can only follow in order."
     return waiting, words
 
 
@@ -257,8 +266,8 @@ def refused_tag(spec: PipelineSpec, batch: Window | None) -> dict[str, str]:
 
 
 def _is_green(instance: dg.DagsterInstance, spec: PipelineSpec, key: str) -> bool:
-    wanted = dg.AssetRecordsFilter(table_key(spec), asset_partitions=[key])
-    return bool(instance.fetch_materializations(wanted, limit=1).records)
+    records_filter = dg.AssetRecordsFilter(table_key(spec), asset_partitions=[key])
+    return bool(instance.fetch_materializations(records_filter, limit=1).records)
 
 
 def done_tag(stop: Initializer) -> dict[str, str]:

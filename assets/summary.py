@@ -47,8 +47,10 @@ def summary(result: Result, lag: Lag | None, state: WindowState | None) -> str:
     """
     receipt = result.committed.receipt
     words = f"{_rows(result)} {_problems(receipt)} {_goes_on(lag, state)}".strip()
-    pictures = (picture(bars) for most in range(_BARS, 0, -1) if (bars := bars_of(receipt, most)))
-    texts = (f"{words}\n\n![topic-partitions](<{each}>)" for each in pictures)
+    pictures = (
+        picture(bars) for max_bars in range(_BARS, 0, -1) if (bars := bars_of(receipt, max_bars))
+    )
+    texts = (f"{words}\n\n![topic-partitions](<{address}>)" for address in pictures)
     return next((text for text in texts if len(text) <= LONGEST_TEXT), words)
 
 
@@ -60,7 +62,7 @@ def _rows(result: Result) -> str:
         (counts.filtered, "message", "filtered out"),
         (counts.dropped, "message", "without a value dropped"),
     )
-    words = "".join(f", {counted(count, what)} {done}" for count, what, done in others if count)
+    words = "".join(f", {counted(count, noun)} {done}" for count, noun, done in others if count)
     return (
         f"In the table: **{counted(counts.rows, 'row')}** of {counted(counts.read, 'message')}"
         f"{words}{', by an earlier run' if result.recovered else ''}."
@@ -70,21 +72,21 @@ def _rows(result: Result) -> str:
 def _problems(receipt: Receipt) -> str:
     """Says what isn't in the table, and why."""
     counts, reasons = receipt.counts, receipt.reasons
-    found = []
+    problems = []
     if counts.dead:
-        why = f" (most: {code(reasons.most_common(1)[0][0])})" if reasons else ""
-        found.append(f"**{counted(counts.dead, 'dead letter')}**{why}")
+        reason = f" (most: {code(reasons.most_common(1)[0][0])})" if reasons else ""
+        problems.append(f"**{counted(counts.dead, 'dead letter')}**{reason}")
     if counts.skipped:
-        found.append(f"**{counted(counts.skipped, 'offset')} lost**, gone from the log")
+        problems.append(f"**{counted(counts.skipped, 'offset')} lost**, gone from the log")
     if counts.late:
-        found.append(f"{counted(counts.late, 'message')} of earlier windows, late")
+        problems.append(f"{counted(counts.late, 'message')} of earlier windows, late")
     if receipt.partial and not counts.skipped:
-        found.insert(0, "**Messages may be lost**, see `partial`")
+        problems.insert(0, "**Messages may be lost**, see `partial`")
     nothing = f"No message was {'' if receipt.window.span is None else 'late, '}refused or lost"
-    return f"{'; '.join(found) or nothing}.{_ignored(receipt)}"
+    return f"{'; '.join(problems) or nothing}.{_describe_ignored(receipt)}"
 
 
-def _ignored(receipt: Receipt) -> str:
+def _describe_ignored(receipt: Receipt) -> str:
     """Says how many messages have fields that no column is for."""
     messages = counted(receipt.counts.ignored, "message")
     return "".join(
@@ -95,7 +97,7 @@ def _ignored(receipt: Receipt) -> str:
 
 def _goes_on(lag: Lag | None, state: WindowState | None) -> str:
     """Says whether the window is complete, and what waits behind it."""
-    found = ""
+    words = ""
     if state is not None:
         late = f"{counted(state.late_elsewhere, 'message')} of its hours came in later windows"
         hours = {
@@ -103,24 +105,24 @@ def _goes_on(lag: Lag | None, state: WindowState | None) -> str:
             "complete": "Complete: its hours are over in every topic-partition",
             "late": f"Late: its hours are over, and {late}",
         }
-        found = f"{hours[state.state]}. "
+        words = f"{hours[state.state]}. "
     if lag is not None:
         old = f", the oldest {_age(lag.seconds)} old" if lag.records else ""
-        found += f"Behind it, unread then: {counted(lag.records, 'offset')}{old}."
-    return found
+        words += f"Behind it, unread then: {counted(lag.records, 'offset')}{old}."
+    return words
 
 
 def _age(seconds: float) -> str:
     """A time in its two largest units: `21 h 30 min`."""
-    left, found = round(seconds), []
+    remaining, parts = round(seconds), []
     for unit, size in (("d", 86_400), ("h", 3_600), ("min", 60), ("s", 1)):
-        many, left = divmod(left, size)
-        if many:
-            found.append(f"{many} {unit}")
-    return " ".join(found[:2]) or "0 s"
+        count, remaining = divmod(remaining, size)
+        if count:
+            parts.append(f"{count} {unit}")
+    return " ".join(parts[:2]) or "0 s"
 
 
-def bars_of(receipt: Receipt, most: int) -> list[tuple[str, Mapping[str, int]]]:
+def bars_of(receipt: Receipt, max_bars: int) -> list[tuple[str, Mapping[str, int]]]:
     """The label and the parts of each topic-partition's bar: those with most to tell.
 
     Labels name the topic only if there are several.
@@ -132,7 +134,7 @@ def bars_of(receipt: Receipt, most: int) -> list[tuple[str, Mapping[str, int]]]:
     several = len({tp.topic for tp in parts}) > 1
     matter = sorted(
         parts, key=lambda tp: (parts[tp]["dead"] + parts[tp]["lost"], parts[tp].total())
-    )[-most:]
+    )[-max_bars:]
     return [
         (f"{tp.topic[-20:]}[{tp.partition}]" if several else f"{tp.partition}", part)
         for tp, part in sorted(parts.items())
@@ -155,26 +157,28 @@ def picture(bars: Sequence[tuple[str, Mapping[str, int]]]) -> str:
 
     A part that is there is seen, however small.
     """
-    most = max(sum(parts.values()) for _, parts in bars)
+    longest = max(sum(parts.values()) for _, parts in bars)
     labels = [f"{label}: {sum(parts.values()):,}" for label, parts in bars]
-    left = 7 * max(map(len, labels)) + 6
+    label_width = 7 * max(map(len, labels)) + 6
     lines: dict[str, str] = dict.fromkeys(COLOURS, "")
     for row, (_, parts) in enumerate(bars, 2):
-        at = left
+        bar_start = label_width
         for name in COLOURS:
-            width = max(2, round(parts[name] / most * _WIDTH)) if parts[name] else 0
-            lines[name] += f"M{at} {row * _ROW - 4}h{width}" if width else ""
-            at += width
-    there = {name: of for name, of in lines.items() if of}
+            width = max(2, round(parts[name] / longest * _WIDTH)) if parts[name] else 0
+            lines[name] += f"M{bar_start} {row * _ROW - 4}h{width}" if width else ""
+            bar_start += width
+    path_by_name = {name: path for name, path in lines.items() if path}
     # texts are gray anyway, and each character may cost a bar
     legend = " ".join(
         name if COLOURS[name] == "gray" else f"<tspan fill='{COLOURS[name]}'>{name}</tspan>"
-        for name in there
+        for name in path_by_name
     )
-    drawn = "".join(f"<path stroke='{COLOURS[name]}' d='{of}'/>" for name, of in there.items())
+    drawn = "".join(
+        f"<path stroke='{COLOURS[name]}' d='{path}'/>" for name, path in path_by_name.items()
+    )
     texts = "".join(f"<text y='{row * _ROW}'>{label}</text>" for row, label in enumerate(labels, 2))
     svg = (
-        f"<svg xmlns='http://www.w3.org/2000/svg' width='{left + _WIDTH + 20}'"
+        f"<svg xmlns='http://www.w3.org/2000/svg' width='{label_width + _WIDTH + 20}'"
         f" height='{(len(bars) + 1) * _ROW + 6}'"
         f" style='font:11px monospace;fill:gray;stroke-width:9'>"
         f"<text y='11'>{legend}</text>{drawn}{texts}</svg>"

@@ -13,8 +13,8 @@ import dagster as dg
 import msgspec
 
 from windrow.assets.dependencies import SYSTEM, Clock, ledger_of, source_of
-from windrow.assets.description import selected
-from windrow.assets.failures import failing
+from windrow.assets.description import describe_selection
+from windrow.assets.failures import raise_as_failure
 from windrow.assets.metadata import Value
 from windrow.assets.names import kafka_key, ledger_key, topic_key, upstream_keys
 from windrow.ingest.admin.lag import lag, tell_lag
@@ -51,30 +51,30 @@ def _observable(
 ) -> dg.SourceAsset:
     """The asset of a topic; of the topics that match the pattern, without one."""
     selection = spec.source.selection() if topic is None else Topics((topic,))
-    what = "Kafka" if topic is None else "Kafka topic"
+    title = "Kafka" if topic is None else "Kafka topic"
 
     @dg.observable_source_asset(
         key=key,
         required_resource_keys={kafka_key(spec), ledger_key(spec)},
-        description=f"{what} {selected(selection)}",
+        description=f"{title} {describe_selection(selection)}",
         group_name=spec.dagster.group_name,
         tags={"dagster/kind/kafka": ""},
     )
     def observed(context: dg.AssetExecutionContext) -> dg.ObserveResult:
-        with failing(f"{what} {selection_text(selection)}"):
+        with raise_as_failure(f"{title} {selection_text(selection)}"):
             source = source_of(spec, context.resources)
-            seen = source.snapshot_offsets(topic)
-        behind = dict[str, Value]()
+            snapshot = source.snapshot_offsets(topic)
+        lag_entries = dict[str, Value]()
         try:
             broker, _ = source.connect(spec.source.isolation)
-            behind = _behind(spec, ledger_of(spec, context.resources), broker, seen, clock)
+            lag_entries = _lag_of(spec, ledger_of(spec, context.resources), broker, snapshot, clock)
         except WindrowError as error:
             context.log.warning("The lag is not shown: %s", error)
         context.log.info("Observed %s", selection_text(selection))
-        ids = {name: info.topic_id for name, info in seen.topics.items()}
+        ids = {name: info.topic_id for name, info in snapshot.topics.items()}
         return dg.ObserveResult(
-            data_version=dg.DataVersion(versions(spec, seen.cluster_id, ids)[key]),
-            metadata=behind | _metadata(seen),
+            data_version=dg.DataVersion(versions(spec, snapshot.cluster_id, ids)[key]),
+            metadata=lag_entries | _metadata(snapshot),
         )
 
     return observed
@@ -94,17 +94,17 @@ def versions(
     return {topic_key(name): f"{cluster_id}.{topic_id}" for name, topic_id in topic_ids.items()}
 
 
-def _behind(
-    spec: PipelineSpec, ledger: Ledger, broker: Broker, seen: OffsetSnapshot, clock: Clock
+def _lag_of(
+    spec: PipelineSpec, ledger: Ledger, broker: Broker, snapshot: OffsetSnapshot, clock: Clock
 ) -> dict[str, Value]:
     """How far the table is behind the topic, of what the pipeline reads of it."""
     selection = spec.source.selection()
-    logs = {tp: log for tp, log in seen.logs.items() if selects(selection, tp)}
+    logs = {tp: log for tp, log in snapshot.logs.items() if selects(selection, tp)}
     newest = ledger.recorded(spec.id, 1)
     for receipt in newest:
         refuse_other_end(ledger, receipt)
     start = next_start_after(ledger, newest[-1]) if newest else None
-    read = msgspec.structs.replace(seen, logs=logs)
+    read = msgspec.structs.replace(snapshot, logs=logs)
     unread = lag(broker, bounded_source(spec, ledger), start, clock.now(), read)
     tell_lag(observer_of(spec.id), unread)
     return {
@@ -114,9 +114,9 @@ def _behind(
     }
 
 
-def _metadata(seen: OffsetSnapshot) -> dict[str, Value]:
+def _metadata(snapshot: OffsetSnapshot) -> dict[str, Value]:
     """The entries of an observation: where the logs begin and end, and the topics."""
-    logs = [(tp, log) for tp, log in seen.logs.items() if log.earliest <= log.stable]
+    logs = [(tp, log) for tp, log in snapshot.logs.items() if log.earliest <= log.stable]
     offsets = [
         dg.TableRecord(
             {"topic": tp.topic, "partition": tp.partition, **msgspec.to_builtins(log)}
@@ -124,17 +124,17 @@ def _metadata(seen: OffsetSnapshot) -> dict[str, Value]:
         )
         for tp, log in logs
     ]
-    known = [
+    topics = [
         dg.TableRecord({"topic": name, "topic_id": info.topic_id, "partitions": info.partitions})
-        for name, info in seen.topics.items()
+        for name, info in snapshot.topics.items()
     ]
     return {
-        "cluster_id": seen.cluster_id,
+        "cluster_id": snapshot.cluster_id,
         "partitions": len(logs),
         "messages": sum(log.stable - log.earliest for _, log in logs),
         "head": sum(log.latest for _, log in logs),
         "offsets": dg.MetadataValue.table(offsets, schema=_OFFSETS),
-        "topics": dg.MetadataValue.table(known, schema=_TOPICS),
+        "topics": dg.MetadataValue.table(topics, schema=_TOPICS),
     }
 
 

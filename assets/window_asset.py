@@ -22,10 +22,10 @@ from windrow.assets.micro_batches import drain
 from windrow.assets.names import dead_replay_job_name
 from windrow.assets.partitions import partitions_of, windows_of
 from windrow.assets.reporting import (
-    errors_reported,
-    last_observed,
+    last_observations_of,
     progress_log,
     raise_if_cancelled,
+    report_errors,
     request_id,
     show,
     show_refused,
@@ -81,10 +81,12 @@ class DeadReplayConfig(dg.Config):
         Raises:
             SpecError: names them.
         """
-        given = [name for name in DeadReplayConfig.model_fields if getattr(self, name) is not None]
-        if given:
+        given_options = [
+            name for name in DeadReplayConfig.model_fields if getattr(self, name) is not None
+        ]
+        if given_options:
             raise SpecError(
-                f"{', '.join(given)} is for a dead-letter replay",
+                f"{', '.join(given_options)} is for a dead-letter replay",
                 "spec",
                 "Say replay_dead_letters as well, or leave it out.",
             )
@@ -123,17 +125,17 @@ class OnCommitted(DeadReplayConfig):
         Raises:
             SpecError: says what needs partitions.
         """
-        given = [
+        given_options = [
             name
             for name, field in type(self).model_fields.items()
             if name != "fresh_lookups" and getattr(self, name) != field.default
         ]
         if context.run.job_name == dead_replay_job_name(spec):
-            given.append(f"the job {context.run.job_name}")
-        if given:
+            given_options.append(f"the job {context.run.job_name}")
+        if given_options:
             raise SpecError(
-                f"A run without a partition commits what is waiting: {', '.join(given)} is for"
-                " partitions",
+                f"A run without a partition commits what is waiting: {', '.join(given_options)} is"
+                " for partitions",
                 "spec",
                 "Start a run of the partitions of these micro-batches, or leave it out.",
             )
@@ -164,7 +166,7 @@ class OnCommitted(DeadReplayConfig):
             SpecError: the options conflict.
         """
         if self.replays_dead_letters(context, pipeline):
-            yield from replayed_dead_letters(context, pipeline, windows, self)
+            yield from replay_or_run_windows(context, pipeline, windows, self)
             return
         self.refuse_without()
         request = Request(
@@ -178,7 +180,7 @@ class OnCommitted(DeadReplayConfig):
         )
 
 
-def replayed_dead_letters(
+def replay_or_run_windows(
     context: dg.AssetExecutionContext,
     pipeline: Pipeline,
     windows: Sequence[Window],
@@ -199,22 +201,25 @@ def replayed_dead_letters(
     def replay_or_run(window: Window) -> Result:
         if pipeline.sink.look(window) is None:
             return run(pipeline, window, Request(request.id))
-        done = replay_dead_letters(pipeline, window, request)
-        context.log.info("%s", _sentence(done))
-        return Result(done.committed, recovered=done.messages == 0)
+        replay_result = replay_dead_letters(pipeline, window, request)
+        context.log.info("%s", _sentence(replay_result))
+        return Result(replay_result.committed, recovered=replay_result.messages == 0)
 
     return one_by_one(windows, replay_or_run, pass_over_refused(pipeline))
 
 
-def _sentence(done: DeadReplayResult) -> str:
+def _sentence(replay_result: DeadReplayResult) -> str:
     """Summarizes a dead-letter replay for the run's log."""
-    again = "".join(f"; {one.count} refused again at stage {one.stage}" for one in done.refused)
-    said = (
-        f"{done.tried} of {counted(done.open, 'open dead letter')} tried,"
-        f" {done.messages} accepted,"
-        f" {done.edited} of them edited{again}"
+    refused_words = "".join(
+        f"; {refusal.count} refused again at stage {refusal.stage}"
+        for refusal in replay_result.refused
     )
-    return f"Window {done.window}: {said}"
+    sentence = (
+        f"{replay_result.tried} of {counted(replay_result.open, 'open dead letter')} tried,"
+        f" {replay_result.messages} accepted,"
+        f" {replay_result.edited} of them edited{refused_words}"
+    )
+    return f"Window {replay_result.window}: {sentence}"
 
 
 def table_asset(spec: PipelineSpec, columns: Columns, clock: Clock) -> dg.AssetsDefinition:
@@ -238,51 +243,53 @@ def table_asset(spec: PipelineSpec, columns: Columns, clock: Clock) -> dg.Assets
         warn_of_processes(context)
         cancellable = partial(raise_if_cancelled, context)
 
-        def opened() -> Pipeline:
-            made = pipeline_of(spec, context.resources, clock)
-            return replace(made, before_commit=cancellable)
+        def open_pipeline() -> Pipeline:
+            new_pipeline = pipeline_of(spec, context.resources, clock)
+            return replace(new_pipeline, before_commit=cancellable)
 
         if spec.window.is_batch and not (
             context.has_partition_key or context.has_partition_key_range
         ):
-            with errors_reported(context, spec, "A micro-batch"):
+            with report_errors(context, spec, "A micro-batch"):
                 config.refuse_without_partitions(context, spec)
-                pipeline = opened()
+                pipeline = open_pipeline()
             if drain(context, pipeline, version, fresh_lookups=config.fresh_lookups):
                 log_checks(context, pipeline, failing_step=False)
                 yield events_logged()
             return
         keys = context.partition_keys
         first = min(keys)
-        failed = partial(show_refused, context, spec)
-        with errors_reported(context, spec, f"Window {first}", on_failed=partial(failed, first)):
+        show_failure = partial(show_refused, context, spec)
+        with report_errors(
+            context, spec, f"Window {first}", on_failed=partial(show_failure, first)
+        ):
             windows = windows_of(spec, keys)
-            pipeline = opened()
+            pipeline = open_pipeline()
         context.instance.add_run_tags(context.run.run_id, hours_tags(windows[0][1], windows[-1][1]))
-        topics = last_observed(context, spec)
+        topics = last_observations_of(context, spec)
         results = config.results(context, pipeline, [window for _, window in windows])
         snapshot = with_broker_snapshot(pipeline)
-        passed = dict[str, PassedOver]()
+        passed_over = dict[str, PassedOver]()
 
-        def refused(key: str, error: RefusedError) -> None:
+        def show_refusal(key: str, error: RefusedError) -> None:
             show_refused(context, spec, key, error)
             log_checks(context, pipeline)
 
         for key, _ in windows:
             cancellable()
-            what, why = f"Window {key}", partial(failed, key)
-            with errors_reported(context, spec, what, partial(refused, key), why):
+            subject, on_failed = f"Window {key}", partial(show_failure, key)
+            with report_errors(context, spec, subject, partial(show_refusal, key), on_failed):
                 result = next(results)
             if isinstance(result, PassedOver):
                 show_refused(context, spec, key, result.error)
-                passed[key] = result
+                passed_over[key] = result
                 continue
             last = key == windows[-1][0]
             show(context, pipeline if last else snapshot, result, topics, version, key, last=last)
-        if passed:
+        if passed_over:
             log_checks(context, pipeline)
-            with errors_reported(context, spec, f"Window {', '.join(passed)}"):
-                raise all_refused(list(passed.values()), len(windows))
+            with report_errors(context, spec, f"Window {', '.join(passed_over)}"):
+                raise all_refused(list(passed_over.values()), len(windows))
         log_checks(context, pipeline, failing_step=False)
         yield events_logged()
 

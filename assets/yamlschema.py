@@ -37,7 +37,7 @@ def as_written(schema: Mapping[str, Any]) -> Node:
     converted: Node = dict(schema)
     if "properties" in schema:
         converted["properties"] = {
-            name: _setting(name, node) for name, node in schema["properties"].items()
+            name: _with_template(name, node) for name, node in schema["properties"].items()
         }
     if "$defs" in schema:
         converted["$defs"] = {name: as_written(node) for name, node in schema["$defs"].items()}
@@ -48,7 +48,7 @@ def as_written(schema: Mapping[str, Any]) -> Node:
     return converted
 
 
-def _setting(name: str, node: Node) -> Node:
+def _with_template(name: str, node: Node) -> Node:
     """Accepts a template, or else the setting, so that errors are about the setting alone."""
     about = {key: value for key, value in node.items() if key in _ABOUT}
     rest = {key: value for key, value in node.items() if key not in _ABOUT}

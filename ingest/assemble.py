@@ -178,18 +178,20 @@ def table_columns(spec: PipelineSpec, transform: Transform | None = None) -> Col
 
     decoder = _decoder(spec, transform)
     decoded = checked_answer(decoder, decoder.columns, Columns)
-    columns = _of_each_message(spec, transform).columns(decoded)
+    columns = _message_chain(spec, transform).columns(decoded)
     function = _dataframe_transform(spec, transform)
     if function is None:
         return columns
     from windrow.ingest.runner.dataframe_transform import refuse_other_key
     from windrow.ingest.schema.metadata_types import refuse_wrong
 
-    before, given = columns.arrow_schema, function.columns(columns)
+    input_schema, output_columns = columns.arrow_schema, function.columns(columns)
     # the function sees the metadata columns beside its own
-    refuse_wrong(sorted({*before.names, *given.arrow_schema.names}), spec.metadata)
-    refuse_other_key(spec.sink.key.deletes if spec.sink.key else (), before, given.arrow_schema)
-    return function.behind().columns(given)
+    refuse_wrong(sorted({*input_schema.names, *output_columns.arrow_schema.names}), spec.metadata)
+    refuse_other_key(
+        spec.sink.key.deletes if spec.sink.key else (), input_schema, output_columns.arrow_schema
+    )
+    return function.behind().columns(output_columns)
 
 
 def column_sources(spec: PipelineSpec) -> Mapping[str, frozenset[ColumnSource]]:
@@ -205,7 +207,7 @@ def column_sources(spec: PipelineSpec) -> Mapping[str, frozenset[ColumnSource]]:
     if _dataframe_transform(spec, None) is not None:
         return {}
     names = [column.name for column in _decoder(spec, None).columns.columns]
-    return _of_each_message(spec, None).column_sources(names)
+    return _message_chain(spec, None).column_sources(names)
 
 
 def declared_columns(spec: PipelineSpec) -> Columns:
@@ -259,7 +261,7 @@ def _pipeline(
         spec=spec,
         columns=columns,
         decoder=lambda: _decoder(spec, transform),
-        transform=lambda: _of_each_message(spec, transform),
+        transform=lambda: _message_chain(spec, transform),
         broker=broker,
         reader=reader,
         ledger=on.ledger,
@@ -282,22 +284,34 @@ def _dataframe_transform(
     """
     if spec.transform is None or spec.transform.spark_at == len(spec.transform.steps):
         return None
-    at, steps, schema = spec.transform.spark_at, spec.transform.steps, spec.transform.schema_
-    section, is_last = steps[at], at + 1 == len(steps)
+    spark_index, steps, schema = (
+        spec.transform.spark_at,
+        spec.transform.steps,
+        spec.transform.schema_,
+    )
+    section, is_last = steps[spark_index], spark_index + 1 == len(steps)
     assert isinstance(section, SparkSection)
-    own = section.schema_ or (schema if is_last else None)
-    decoded = spec.decode.schema_ if at == 0 and transform is None else None
+    own_schema = section.schema_ or (schema if is_last else None)
+    decoded = spec.decode.schema_ if spark_index == 0 and transform is None else None
 
     def behind() -> Transform:
         from windrow.ingest.transform.chain import Chain
 
-        made = _made(spec, range(at + 1, len(steps)), behind_spark=True)
-        last = None if is_last and own == schema else schema
-        return Chain((_rules(own or decoded, spec.folder), *made, _rules(last, spec.folder)))
+        later_transforms = _make_transforms(
+            spec, range(spark_index + 1, len(steps)), behind_spark=True
+        )
+        last = None if is_last and own_schema == schema else schema
+        return Chain(
+            (
+                _rules(own_schema or decoded, spec.folder),
+                *later_transforms,
+                _rules(last, spec.folder),
+            )
+        )
 
     return DataFrameTransform(
         FunctionReference(section.spark, spec.folder),
-        None if own is None else ModelReference(own, spec.folder),
+        None if own_schema is None else ModelReference(own_schema, spec.folder),
         behind,
     )
 
@@ -348,7 +362,7 @@ def _decoder(spec: PipelineSpec, transform: Transform | None) -> Decoder:
     )
 
 
-def _of_each_message(spec: PipelineSpec, transform: Transform | None) -> Chain:
+def _message_chain(spec: PipelineSpec, transform: Transform | None) -> Chain:
     """Returns what becomes of each message's rows.
 
     First the rules of the spec's schema, or `transform` in their place; then the steps, and
@@ -357,15 +371,17 @@ def _of_each_message(spec: PipelineSpec, transform: Transform | None) -> Chain:
     """
     from windrow.ingest.transform.chain import Chain
 
-    found = [_rules(spec.decode.schema_, spec.folder) if transform is None else transform]
+    transforms = [_rules(spec.decode.schema_, spec.folder) if transform is None else transform]
     steps = spec.transform
     if steps is not None:
-        found += _made(spec, range(steps.spark_at))
-        found += [_rules(steps.schema_, spec.folder)] if steps.spark_at == len(steps.steps) else []
-    return Chain(tuple(found))
+        transforms += _make_transforms(spec, range(steps.spark_at))
+        transforms += (
+            [_rules(steps.schema_, spec.folder)] if steps.spark_at == len(steps.steps) else []
+        )
+    return Chain(tuple(transforms))
 
 
-def _made(
+def _make_transforms(
     spec: PipelineSpec, numbers: Iterable[int], *, behind_spark: bool = False
 ) -> list[Transform]:
     """Makes some steps of the spec."""

@@ -25,7 +25,7 @@ C = TypeVar("C", bound=Closeable)
 
 
 class _Thread(threading.local):
-    kept: dict[Hashable, Closeable] | None = None
+    clients: dict[Hashable, Closeable] | None = None
 
 
 _thread = _Thread()
@@ -34,20 +34,20 @@ _thread = _Thread()
 @contextmanager
 def keeping() -> Iterator[None]:
     """Turns keeping on for this thread. Clients that are still kept at the end are closed."""
-    before, kept = _thread.kept, dict[Hashable, Closeable]()
-    _thread.kept = kept
+    outer_clients, clients = _thread.clients, dict[Hashable, Closeable]()
+    _thread.clients = clients
     try:
         yield
     finally:
-        _thread.kept = before
+        _thread.clients = outer_clients
         with ExitStack() as closing:
-            for client in kept.values():
+            for client in clients.values():
                 closing.callback(client.close)
 
 
 def is_keeping() -> bool:
     """True if a client that is kept now can be taken later."""
-    return _thread.kept is not None
+    return _thread.clients is not None
 
 
 def keep(key: Hashable, client: Closeable) -> None:
@@ -56,16 +56,16 @@ def keep(key: Hashable, client: Closeable) -> None:
     A client that is kept there already is closed. Outside of `keeping`, the client
     itself is closed.
     """
-    left = client if _thread.kept is None else _thread.kept.pop(key, None)
-    if _thread.kept is not None:
-        _thread.kept[key] = client
-    if left is not None:
-        left.close()
+    superseded = client if _thread.clients is None else _thread.clients.pop(key, None)
+    if _thread.clients is not None:
+        _thread.clients[key] = client
+    if superseded is not None:
+        superseded.close()
 
 
 def taken(key: Hashable) -> Closeable | None:
     """Takes the client that is kept under a key; None if there is none."""
-    return None if _thread.kept is None else _thread.kept.pop(key, None)
+    return None if _thread.clients is None else _thread.clients.pop(key, None)
 
 
 @contextmanager

@@ -75,12 +75,12 @@ def crash_point(name: CrashPoint) -> None:
     setting = os.environ.get("WINDROW_CRASH")
     if not setting:
         return
-    place, how, *once = setting.split(":", 2)
-    if place != name or place in _stopped or (once and not _comes_first(once[0])):
+    point, action, *once = setting.split(":", 2)
+    if point != name or point in _stopped or (once and not _comes_first(once[0])):
         return
-    if how == "raise":
+    if action == "raise":
         raise CrashError(name)
-    if how == "stop":
+    if action == "stop":
         _stopped.add(name)
         # stops this thread at once, and then all others; after os.kill it might run on
         signal.pthread_kill(threading.get_ident(), signal.SIGSTOP)

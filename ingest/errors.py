@@ -69,8 +69,8 @@ _STAGE_WORDS = {
 
 def first_few(names: Sequence[object], most: int = 3) -> str:
     """The first names, and the number of the rest: `a, b, c and 2 more`."""
-    rest = len(names) - most
-    return ", ".join(map(str, names[:most])) + (f" and {rest} more" if rest > 0 else "")
+    rest_count = len(names) - most
+    return ", ".join(map(str, names[:most])) + (f" and {rest_count} more" if rest_count > 0 else "")
 
 
 def counted(count: int, what: str) -> str:
@@ -109,8 +109,8 @@ def how_to_install(extra: str) -> str:
     """
     project, pip = Path(sys.prefix).parent, "pip" if find_spec("pip") else "uv pip"
     of_uv = (project / "uv.lock").is_file()
-    how = f"In {project}: uv add" if of_uv else f"In windrow's environment: {pip} install"
-    return f"{how} 'windrow-ingest[{extra}]'"
+    command = f"In {project}: uv add" if of_uv else f"In windrow's environment: {pip} install"
+    return f"{command} 'windrow-ingest[{extra}]'"
 
 
 class WindrowError(Exception):
@@ -152,8 +152,8 @@ class WindrowError(Exception):
     def __str__(self) -> str:
         """One paragraph: what happened, where, and what to do."""
         stage = _STAGE_WORDS.get(self.stage, self.stage)
-        where = ", ".join(part for part in (stage, self.place) if part)
-        return f"{self.what} ({where}). {self.do}" if where else f"{self.what}. {self.do}"
+        location = ", ".join(part for part in (stage, self.place) if part)
+        return f"{self.what} ({location}). {self.do}" if location else f"{self.what}. {self.do}"
 
     @property
     def place(self) -> str:
@@ -318,8 +318,8 @@ class OutcomeUnknownError(UnreachableError):
         `commit`: goes on after "The commit": "of window W" or "to TABLE". `again`: how to
         try again, as an imperative.
         """
-        what = f"The commit {commit} was sent and not answered: {why}"
-        return cls(what, "commit", f"{again}: it looks first if the commit arrived.")
+        message = f"The commit {commit} was sent and not answered: {why}"
+        return cls(message, "commit", f"{again}: it looks first if the commit arrived.")
 
 
 class NotClosedError(WindrowError):
@@ -369,12 +369,12 @@ class BugError(WindrowError):
         polars and other libraries quote values in their texts. The stack is in a note,
         which only a stack trace shows.
         """
-        do = (
+        advice = (
             "Nothing was committed. Report it with its stack trace, which the command shows with"
             " --debug."
         )
         bug, kind = (
-            cls(bug_of(error), stage, do, topic, partition, offset),
+            cls(bug_of(error), stage, advice, topic, partition, offset),
             type(error).__qualname__,
         )
         bug.add_note("".join(["Stack trace:\n", *traceback.format_tb(error.__traceback__), kind]))
@@ -461,18 +461,18 @@ def bug_of(error: BaseException) -> str:
         (str(frame.f_globals.get("__name__", "?")), line)
         for frame, line in traceback.walk_tb(error.__traceback__)
     ]
-    known = owners()
+    owner_by_package = owners()
     roots = (name.partition(".")[0] for name, _ in reversed(places))
-    whose = next((known[root] for root in roots if root in known), "windrow")
-    where = "".join(f", at {name}:{line}" for name, line in places[-1:])
-    return f"{type(error).__qualname__}: this is a bug in {whose}{where}"
+    owner = next((owner_by_package[root] for root in roots if root in owner_by_package), "windrow")
+    location = "".join(f", at {name}:{line}" for name, line in places[-1:])
+    return f"{type(error).__qualname__}: this is a bug in {owner}{location}"
 
 
 def name_with_owner(part: object) -> str:
     """Returns the name of a function or of an object's class, and whose plugin it is, if any."""
     kind: Any = part if hasattr(part, "__qualname__") else type(part)
-    whose = owners().get(kind.__module__.partition(".")[0])
-    return f"{kind.__module__}.{kind.__qualname__}" + (f" of {whose}" if whose else "")
+    owner = owners().get(kind.__module__.partition(".")[0])
+    return f"{kind.__module__}.{kind.__qualname__}" + (f" of {owner}" if owner else "")
 
 
 def checked_answer(
@@ -524,5 +524,5 @@ def needing(extra: str, what: str) -> Iterator[None]:
         yield
     except ImportError as missing:  # of Spark's packages it is Spark's own error, which says it
         absent = isinstance(missing, ModuleNotFoundError)
-        why = f"{missing.name} isn't installed" if absent else str(missing)
-        raise SpecError(f"{what}: {why}", "spec", how_to_install(extra)) from missing
+        reason = f"{missing.name} isn't installed" if absent else str(missing)
+        raise SpecError(f"{what}: {reason}", "spec", how_to_install(extra)) from missing

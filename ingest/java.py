@@ -25,24 +25,28 @@ def java_command() -> str | None:
 
 def java_problem() -> str | None:
     """The problem of this machine's Java and its solution, in one sentence; None if fine."""
-    wanted = " or ".join(map(str, JAVA_MAJORS))
+    versions = " or ".join(map(str, JAVA_MAJORS))
     java, home = java_command(), os.environ.get("JAVA_HOME")
-    do = (
+    advice = (
         "correct JAVA_HOME, or unset it"
         if home
         else f"{install('openjdk-17-jdk-headless, or openjdk-21-jdk-headless')}, or set JAVA_HOME"
     )
     if java is None:
         return (
-            f"Java {wanted} is needed and there is none"
-            f" {f'in JAVA_HOME, which is {home}' if home else 'on the PATH'}: {do}"
+            f"Java {versions} is needed and there is none"
+            f" {f'in JAVA_HOME, which is {home}' if home else 'on the PATH'}: {advice}"
         )
     try:
         major = _major(java)
-    except (OSError, subprocess.TimeoutExpired) as why:
-        return f"Java {wanted} is needed and {java} does not run ({type(why).__name__}): {do}"
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return (
+            f"Java {versions} is needed and {java} does not run ({type(error).__name__}): {advice}"
+        )
     if major < JAVA_MAJORS[0]:
-        return f"Java {wanted} is needed and {java} is {major or 'of an unknown version'}: {do}"
+        return (
+            f"Java {versions} is needed and {java} is {major or 'of an unknown version'}: {advice}"
+        )
     return None
 
 

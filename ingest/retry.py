@@ -27,12 +27,12 @@ def retry(
         waits: the seconds before each further try; behind the last one, or after an error that
             isn't worth another try, the error is raised.
     """
-    left = iter(waits)
+    remaining_waits = iter(waits)
     while True:
         try:
             return call()
         except Exception as error:
-            if not is_retriable(error) or (wait := next(left, None)) is None:
+            if not is_retriable(error) or (wait := next(remaining_waits, None)) is None:
                 raise
         time.sleep(wait)
 

@@ -55,12 +55,12 @@ def lock_holder(*paths: str) -> str:
             inodes.add(str(Path(path).stat().st_ino))
     with suppress(LookupError, OSError, ValueError):
         lines = [line.split()[:6] for line in Path("/proc/locks").read_text().splitlines()]
-        held = sorted(
+        holders = sorted(
             (mode != "WRITE", process)
-            for _, kind, _, mode, process, place in lines
+            for _, kind, _, mode, process, file_id in lines
             if kind == "POSIX" and process != str(os.getpid())
-            if place.rpartition(":")[2] in inodes
+            if file_id.rpartition(":")[2] in inodes
         )
-        name = Path(f"/proc/{held[0][1]}/comm").read_text().strip()
-        return f"which process {held[0][1]} ({name}) holds"
+        name = Path(f"/proc/{holders[0][1]}/comm").read_text().strip()
+        return f"which process {holders[0][1]} ({name}) holds"
     return "which another process holds"

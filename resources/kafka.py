@@ -84,7 +84,7 @@ class KafkaSource(dg.ConfigurableResource[None]):
         """
         if self._plan is not None and self._plan.window == window:
             return self._plan.splits
-        spec = _told(self._spec)
+        spec = _require_spec(self._spec)
         pipeline = self._pipeline or replace(
             assemble_to_look(spec), broker=self.connect(spec.source.isolation)[0]
         )
@@ -101,7 +101,7 @@ class KafkaSource(dg.ConfigurableResource[None]):
             SpecError: the source wasn't told what is read (`reading`); a topic doesn't exist.
             UnreachableError: the cluster doesn't answer.
         """
-        source = _told(self._spec).source
+        source = _require_spec(self._spec).source
         selection = source.selection() if topic is None else Topics((topic,))
         return snapshot_offsets(self.connect(source.isolation)[0], selection)
 
@@ -137,7 +137,7 @@ class KafkaSource(dg.ConfigurableResource[None]):
         Raises:
             SpecError: a field is wrong.
         """
-        cluster, wrong = validated(
+        cluster, mistakes = validated(
             ClusterSpec,
             {
                 "bootstrap_servers": self.bootstrap_servers,
@@ -146,11 +146,11 @@ class KafkaSource(dg.ConfigurableResource[None]):
             },
         )
         if cluster is None:
-            raise refusal("the resource KafkaSource", wrong, Document())
+            raise refusal("the resource KafkaSource", mistakes, Document())
         return cluster
 
 
-def _told(spec: PipelineSpec | None) -> PipelineSpec:
+def _require_spec(spec: PipelineSpec | None) -> PipelineSpec:
     if spec is None:
         raise SpecError(
             "A KafkaSource is a cluster, and wasn't told which pipeline's windows are meant",

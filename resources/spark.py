@@ -42,11 +42,11 @@ class Spark(LazyPySparkResource):
             " SPARK_CONNECT_AUTHENTICATE_TOKEN."
         ),
     )
-    _own: SparkContext | None = PrivateAttr(default=None)
+    _started_context: SparkContext | None = PrivateAttr(default=None)
     _connected: ConnectedSpark | None = PrivateAttr(default=None)
 
     @model_validator(mode="after")
-    def _one_of_both(self) -> Self:
+    def _refuse_both(self) -> Self:
         """Refuses settings that would have no effect."""
         if self.connect is not None and (self.spark_config or self.master != MASTER):
             raise ValueError(
@@ -75,7 +75,7 @@ class Spark(LazyPySparkResource):
         is_new = own_context() is None
         context = spark_context(self.master, self.spark_config)
         if is_new:
-            self._own = context
+            self._started_context = context
         return context
 
     def _server(self, address: str) -> ConnectedSpark:
@@ -85,9 +85,9 @@ class Spark(LazyPySparkResource):
 
     def teardown_after_execution(self, _context: dg.InitResourceContext) -> None:
         """Stops Spark if this run started it."""
-        if self._own is not None:
-            self._own.stop()
-            self._own = None
+        if self._started_context is not None:
+            self._started_context.stop()
+            self._started_context = None
         if self._connected is not None:
             self._connected.close()
             self._connected = None

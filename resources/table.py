@@ -45,9 +45,9 @@ class Table(dg.ConfigurableResource[None]):
         Raises:
             SpecError: a field is wrong.
         """
-        settings, wrong = validated(_Settings, {"sink": self.settings})
+        settings, mistakes = validated(_Settings, {"sink": self.settings})
         if settings is None:
-            raise refusal("the resource Table", wrong, Document())
+            raise refusal("the resource Table", mistakes, Document())
         return make_table(settings.sink, rows, metadata, Path(self.folder))
 
 

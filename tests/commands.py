@@ -20,10 +20,10 @@ def with_spec(words: Sequence[str], spec: str) -> list[str]:
 def first_document(process: subprocess.Popen[str]) -> dict[str, Any]:
     """The JSON document that a command prints once it is up; it must not end before."""
     assert process.stdout is not None
-    said = ""
-    while not said.endswith("}\n"):
+    output = ""
+    while not output.endswith("}\n"):
         line = process.stdout.readline()
         assert line, "it ended before it was up"
-        said += line
-    found: dict[str, Any] = json.loads(said)
-    return found
+        output += line
+    document: dict[str, Any] = json.loads(output)
+    return document

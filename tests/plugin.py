@@ -125,15 +125,15 @@ def left_out(items: list[pytest.Item], seed: int) -> list[pytest.Item]:
         elif marker is not None:
             case = getattr(item, "originalname", item.name)
             name = {"cases": case, "tests": ""}[marker.kwargs.get("of", "cases")]
-            place = item.nodeid.partition("::")[0], name, id(marker)
-            cases.setdefault(place, []).append(item)
+            test_key = item.nodeid.partition("::")[0], name, id(marker)
+            cases.setdefault(test_key, []).append(item)
     for (module, name, _), group in cases.items():
-        wanted = group[0].get_closest_marker("some")
-        assert wanted is not None
-        kept = random.Random(f"{seed} {module} {name}").sample(
-            group, min(wanted.args[0], len(group))
+        sample_marker = group[0].get_closest_marker("some")
+        assert sample_marker is not None
+        kept_cases = random.Random(f"{seed} {module} {name}").sample(
+            group, min(sample_marker.args[0], len(group))
         )
-        out += [item for item in group if item not in kept]
+        out += [item for item in group if item not in kept_cases]
     return out
 
 
@@ -146,8 +146,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         out = left_out(items, config.option.seed)
         config.stash[LEFT] = len(out)
         config.hook.pytest_deselected(items=out)
-        gone = set(out)
-        items[:] = [item for item in items if item not in gone]
+        left_out_tests = set(out)
+        items[:] = [item for item in items if item not in left_out_tests]
     for item in items:
         if not DEAR.isdisjoint(getattr(item, "fixturenames", ())) or item.path.is_relative_to(
             TABLES
@@ -218,9 +218,9 @@ def pytest_terminal_summary(
     it again, with what was random.
     """
     if config.option.short:
-        left = config.stash.get(LEFT, 0)
+        left_count = config.stash.get(LEFT, 0)
         terminalreporter.line(
-            f"left to make test-all: {left} tests, and most of Hypothesis's examples"
+            f"left to make test-all: {left_count} tests, and most of Hypothesis's examples"
         )
     failed = [
         report.nodeid

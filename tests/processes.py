@@ -17,9 +17,9 @@ def group(words: Sequence[str | Path], env: Mapping[str, str], log: Path) -> Ite
     It is ended with the block, and so are those that it has started.
     """
     with (
-        log.open("wb") as said,
+        log.open("wb") as log_file,
         subprocess.Popen(
-            words, cwd=log.parent, env=env, stdout=said, stderr=said, start_new_session=True
+            words, cwd=log.parent, env=env, stdout=log_file, stderr=log_file, start_new_session=True
         ) as process,
     ):
         try:

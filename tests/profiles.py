@@ -24,8 +24,8 @@ def register() -> None:
     on any machine.
     """  # noqa: E501
     for name, examples in _EXAMPLES.items():
-        kept = {"database": None} if name in {"ci", "short", "soak"} else {}
-        settings.register_profile(name, _COMMON, max_examples=examples, **kept)
+        database_option = {"database": None} if name in {"ci", "short", "soak"} else {}
+        settings.register_profile(name, _COMMON, max_examples=examples, **database_option)
 
 
 def examples(usual: int, short: int | None = None) -> int:

@@ -51,12 +51,12 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=None)
     parser.add_argument("--minutes", type=float, default=10)
     parser.add_argument("--workers", type=int, default=2)
-    asked, more = parser.parse_known_args()
-    first = random.SystemRandom().randrange(2**32) if asked.seed is None else asked.seed
-    end = time.monotonic() + 60 * asked.minutes
+    options, more = parser.parse_known_args()
+    first = random.SystemRandom().randrange(2**32) if options.seed is None else options.seed
+    end = time.monotonic() + 60 * options.minutes
     for number, seed in enumerate(seeds(first), 1):
         print(f"soak: round {number}, seed {seed}", flush=True)
-        if code := round_of(seed, asked.workers, more):
+        if code := round_of(seed, options.workers, more):
             print(
                 f"soak: round {number} failed; the same round again: make soak SEED={seed}"
                 " MINUTES=0",
@@ -67,7 +67,7 @@ def main() -> int:
             break
     print(
         f"soak: {number} rounds, nothing failed; the same again: make soak SEED={first}"
-        f" MINUTES={asked.minutes:g}",
+        f" MINUTES={options.minutes:g}",
         flush=True,
     )
     return 0

@@ -24,31 +24,31 @@ def test_what_is_kept_is_taken_once_and_closed_at_the_end() -> None:
     """Who takes a thing has it alone; what nobody takes is closed when the last split
     is done, and nothing is closed twice.
     """
-    one, other = Thing(), Thing()
+    taken_client, unused_client = Thing(), Thing()
     with keeping():
-        keep("a", one)
-        keep("b", other)
-        assert taken("a") is one
+        keep("a", taken_client)
+        keep("b", unused_client)
+        assert taken("a") is taken_client
         assert taken("a") is None
-    assert (one.closed, other.closed) == (0, 1)
+    assert (taken_client.closed, unused_client.closed) == (0, 1)
     assert not is_keeping()
 
 
 def test_one_waits_under_a_key() -> None:
     """The newer one stays, the older one is closed."""
-    one, other = Thing(), Thing()
+    older, newer = Thing(), Thing()
     with keeping():
-        keep("a", one)
-        keep("a", other)
-        assert (one.closed, other.closed) == (1, 0)
-        assert taken("a") is other
+        keep("a", older)
+        keep("a", newer)
+        assert (older.closed, newer.closed) == (1, 0)
+        assert taken("a") is newer
 
 
 def test_without_keeping_nothing_waits() -> None:
     """Outside of a run's splits a thing is closed at once."""
-    thing = Thing()
-    keep("a", thing)
-    assert thing.closed == 1
+    client = Thing()
+    keep("a", client)
+    assert client.closed == 1
     assert taken("a") is None
 
 
@@ -61,17 +61,17 @@ def test_all_are_closed_although_one_can_not_be() -> None:
 
     things = [Thing(), Stuck(), Thing()]
     with pytest.raises(OSError, match="stuck"), keeping():  # noqa: PT012
-        for number, thing in enumerate(things):
-            keep(number, thing)
-    assert [thing.closed for thing in things] == [1, 0, 1]
+        for number, client in enumerate(things):
+            keep(number, client)
+    assert [client.closed for client in things] == [1, 0, 1]
 
 
 def test_each_thread_keeps_its_own() -> None:
     """Clients belong to the thread that reads."""
-    seen: list[object] = []
+    thread_view: list[object] = []
     with keeping():
         keep("a", Thing())
-        other = threading.Thread(target=lambda: seen.extend((is_keeping(), taken("a"))))
-        other.start()
-        other.join(10)
-    assert seen == [False, None]
+        thread = threading.Thread(target=lambda: thread_view.extend((is_keeping(), taken("a"))))
+        thread.start()
+        thread.join(10)
+    assert thread_view == [False, None]

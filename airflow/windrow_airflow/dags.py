@@ -84,34 +84,34 @@ def dags_from(
     Raises:
         ValueError: there is no pipeline that can be used.
     """
-    how = {
+    operator_options = {
         "command": command,
         "env": env,
         "kafka_conn_id": kafka_conn_id,
         "options": options,
     }
     filling = _Env({**os.environ, **(env or {})})
-    found, mistakes, paths = dict[str, DAG](), list[MistakenPipeline](), dict[str, Path]()
+    dags, mistakes, paths = dict[str, DAG](), list[MistakenPipeline](), dict[str, Path]()
     for path in _files(Path(folder).absolute()):
         try:
             spec = _spec(path.read_text(encoding="utf-8"), filling)
-            dag = None if spec is None else _dag(path, spec, how, settings)
+            dag = None if spec is None else _dag(path, spec, operator_options, settings)
         except Exception as error:  # noqa: BLE001 - whatever a file holds
-            what = str(error) if type(error) is ValueError else f"{type(error).__name__}: {error}"
-            mistakes.append(MistakenPipeline.of(path, f"no DAG can be made of it: {what}"))
+            reason = str(error) if type(error) is ValueError else f"{type(error).__name__}: {error}"
+            mistakes.append(MistakenPipeline.of(path, f"no DAG can be made of it: {reason}"))
             continue
         if dag is None:
             continue
-        if (other := paths.setdefault(dag.dag_id, path)) == path:
-            found[dag.dag_id] = dag
+        if (first_path := paths.setdefault(dag.dag_id, path)) == path:
+            dags[dag.dag_id] = dag
         else:
-            found.pop(dag.dag_id, None)
-            what = f"the pipeline {dag.dag_id} is in another file, too: {other}"
-            mistakes.append(MistakenPipeline.of(path, what))
-    if not found:
-        said = "\n".join(each.mistake for each in mistakes)
-        raise ValueError(said or f"No defs.yaml below {folder} is a pipeline of windrow's")
-    return found | {each.dag_id: each for each in mistakes}
+            dags.pop(dag.dag_id, None)
+            reason = f"the pipeline {dag.dag_id} is in another file, too: {first_path}"
+            mistakes.append(MistakenPipeline.of(path, reason))
+    if not dags:
+        message = "\n".join(mistaken.mistake for mistaken in mistakes)
+        raise ValueError(message or f"No defs.yaml below {folder} is a pipeline of windrow's")
+    return dags | {mistaken.dag_id: mistaken for mistaken in mistakes}
 
 
 class MistakenPipeline(DAG):
@@ -127,11 +127,11 @@ class MistakenPipeline(DAG):
     edge_info = property(lambda self: self.refuse(), lambda *_: None)
 
     @classmethod
-    def of(cls, path: Path, what: str) -> MistakenPipeline:
+    def of(cls, path: Path, reason: str) -> MistakenPipeline:
         """Makes it of a pipeline's file, and of what is wrong with it."""
-        made = cls(re.sub(r"[^\w.-]", "_", str(path))[-200:], schedule=None)
-        made.path, made.mistake = str(path), f"{path}: {what}"
-        return made
+        dag = cls(re.sub(r"[^\w.-]", "_", str(path))[-200:], schedule=None)
+        dag.path, dag.mistake = str(path), f"{path}: {reason}"
+        return dag
 
     def refuse(self) -> None:
         """Raises what is wrong with the file."""
@@ -140,13 +140,13 @@ class MistakenPipeline(DAG):
 
 def _files(folder: Path) -> Iterator[Path]:
     """Each `defs.yaml` below a folder; the folders of tables aren't searched."""
-    for place, folders, files in os.walk(folder):
+    for directory, folders, files in os.walk(folder):
         is_table = "_delta_log" in folders
         folders[:] = sorted(
             name for name in folders if not (is_table or "=" in name or name.startswith("."))
         )
         if "defs.yaml" in files:
-            yield Path(place, "defs.yaml")
+            yield Path(directory, "defs.yaml")
 
 
 class _Env(dict[str, str]):
@@ -161,16 +161,20 @@ def _spec(text: str, env: _Env) -> Mapping[str, Any] | None:
 
     A subclass of windrow's component has another name, and the same attributes.
     """
-    documents = [each for each in yaml.load_all(text, yaml.BaseLoader) if isinstance(each, dict)]
-    pipelines = [each.get("attributes", each) for each in documents if _is_pipeline(each)]
+    documents = [
+        document for document in yaml.load_all(text, yaml.BaseLoader) if isinstance(document, dict)
+    ]
+    pipelines = [
+        document.get("attributes", document) for document in documents if _is_pipeline(document)
+    ]
     if not pipelines:
         return None
     if len(documents) > 1:
         raise ValueError(f"it has {len(documents)} documents; give each pipeline a file of its own")
     return {
-        "id": _filled(pipelines[0]["id"], env),
-        "window": _filled(pipelines[0]["window"], env),
-        "topic": _filled(pipelines[0]["source"].get("topic"), env),
+        "id": _fill_in(pipelines[0]["id"], env),
+        "window": _fill_in(pipelines[0]["window"], env),
+        "topic": _fill_in(pipelines[0]["source"].get("topic"), env),
     }
 
 
@@ -181,10 +185,10 @@ def _is_pipeline(document: Mapping[str, Any]) -> bool:
     return kind.startswith("windrow.") or {"id", "source", "window"} <= {*attributes}
 
 
-def _filled(value: Any, env: _Env) -> Any:
+def _fill_in(value: Any, env: _Env) -> Any:
     """A value with its templates filled in, as windrow does."""
     if isinstance(value, dict):
-        return {name: _filled(each, env) for name, each in value.items()}
+        return {name: _fill_in(nested, env) for name, nested in value.items()}
     if isinstance(value, str) and "{{" in value:
         try:
             return _TEMPLATES.from_string(value).render(env=env)
@@ -194,7 +198,10 @@ def _filled(value: Any, env: _Env) -> Any:
 
 
 def _dag(
-    path: Path, spec: Mapping[str, Any], how: Mapping[str, Any], settings: dict[str, Any]
+    path: Path,
+    spec: Mapping[str, Any],
+    operator_options: Mapping[str, Any],
+    settings: dict[str, Any],
 ) -> DAG:
     name, window = str(spec["id"]), spec["window"]
     batches = window["grid"] == "batch"
@@ -213,14 +220,14 @@ def _dag(
     else:
         cron = _cron("grid", _NAMED.get(window["grid"], window["grid"]))
         start = _instant(window["start"])
-        behind = _ticks(cron, start, _duration(window.get("delay", "5m")))
+        delay_ticks = _ticks(cron, start, _duration(window.get("delay", "5m")))
         of_dag |= {
             # each tick's window closes before the next tick
             "schedule": CronPartitionTimetable(
-                cron, timezone="UTC", run_offset=-1 - len(behind), key_format=KEY_FORMAT
+                cron, timezone="UTC", run_offset=-1 - len(delay_ticks), key_format=KEY_FORMAT
             ),
             # the first run is when the first window ends or closes, not at its start
-            "start_date": max([start, *behind]) + timedelta(seconds=1),
+            "start_date": max([start, *delay_ticks]) + timedelta(seconds=1),
         }
     of_dag |= settings
     of_dag["tags"] = [tag[:TAG_LENGTH] for tag in {*tags, *settings.get("tags", ())}]
@@ -229,11 +236,13 @@ def _dag(
     with DAG(**of_dag) as dag:  # noqa: AIR002 - it is in there
         of_table: dict[str, Any] = {"outlets": [Asset(name)]}
         if batches:
-            run = WindrowCatchUpOperator(task_id="run", spec=str(path), **of_table, **how)
+            run = WindrowCatchUpOperator(
+                task_id="run", spec=str(path), **of_table, **operator_options
+            )
         else:
             verb = "{{ 'replay' if params.on_committed == 'replace' else 'run' }}"
             run = WindrowRunOperator(
-                task_id="run", spec=str(path), verb=verb, due=True, **of_table, **how
+                task_id="run", spec=str(path), verb=verb, due=True, **of_table, **operator_options
             )
         # the DAG's run fails with `run`, though `events` goes well
         run >> [WindrowEventsOperator(task_id="events", **of_table), EmptyOperator(task_id="done")]
@@ -253,10 +262,10 @@ def _duration(written: str) -> timedelta:
 
 def _ticks(cron: str, start: datetime, span: timedelta) -> list[datetime]:
     """The ticks of a cron expression in (start, start + span]."""
-    found, ticks = list[datetime](), croniter(cron, start)
-    while (tick := ticks.get_next(datetime)) <= start + span:
-        found.append(tick)
-    return found
+    ticks, tick_iterator = list[datetime](), croniter(cron, start)
+    while (tick := tick_iterator.get_next(datetime)) <= start + span:
+        ticks.append(tick)
+    return ticks
 
 
 def _instant(written: str) -> datetime:

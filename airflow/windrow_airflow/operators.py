@@ -48,8 +48,8 @@ _RETRIED = {UNREACHABLE: WindrowUnreachable, TOO_EARLY: WindrowTooEarly}
 def _failure(ended: Ended) -> AirflowException:
     """The exception for an exit code; what no retry mends fails the task at once."""
     if ended.code in {REFUSED, WRONG_SPEC, BUG}:
-        return AirflowFailException(ended.said)
-    return _RETRIED.get(ended.code, AirflowException)(ended.said)
+        return AirflowFailException(ended.message)
+    return _RETRIED.get(ended.code, AirflowException)(ended.message)
 
 
 class WindrowOperator(BaseOperator):
@@ -179,14 +179,14 @@ class WindrowRunOperator(WindrowOperator):
         if ended.code == TOO_EARLY and until and self.deferrable:
             from airflow.providers.standard.triggers.temporal import DateTimeTrigger
 
-            self.log.info("%s", ended.said)
+            self.log.info("%s", ended.message)
             self.defer(
                 trigger=DateTimeTrigger(datetime.fromisoformat(until)), method_name="execute"
             )
-        found = summary(ended.document) | {"receipts": f"windrow show {self.spec}"}
+        run_summary = summary(ended.document) | {"receipts": f"windrow show {self.spec}"}
         if ended.code:
             if windows := keys(ended.document):
-                ti.xcom_push(_COMMITTED, [found, windows])
+                ti.xcom_push(_COMMITTED, [run_summary, windows])
             raise _failure(ended)
         if "windows" not in ended.document:
             raise AirflowFailException(
@@ -194,7 +194,7 @@ class WindrowRunOperator(WindrowOperator):
             )
         if not ended.document["windows"]:
             raise AirflowSkipException("No new messages are waiting.")
-        _tell(context, self.outlets, found, keys(ended.document))
+        _tell(context, self.outlets, run_summary, keys(ended.document))
         return summary(ended.document)
 
 
@@ -204,10 +204,10 @@ def _tell(
     """Gives each asset among the outlets one event a window."""
     for outlet in outlets:
         if isinstance(outlet, Asset):
-            told = context["outlet_events"][outlet]
-            told.extra = dict(extra)
+            outlet_events = context["outlet_events"][outlet]
+            outlet_events.extra = dict(extra)
             if [*windows] != [context.get("partition_key")]:
-                told.add_partitions([*windows])
+                outlet_events.add_partitions([*windows])
 
 
 class WindrowEventsOperator(BaseOperator):
@@ -222,11 +222,11 @@ class WindrowEventsOperator(BaseOperator):
 
     def execute(self, context: Context) -> None:
         """Tells them; skipped if there are none."""
-        ti, before = context["ti"], sorted(self.upstream_task_ids)
-        found = [each for each in ti.xcom_pull(task_ids=before, key=_COMMITTED) if each]
-        if not found:
+        ti, upstream_ids = context["ti"], sorted(self.upstream_task_ids)
+        committed_runs = [run for run in ti.xcom_pull(task_ids=upstream_ids, key=_COMMITTED) if run]
+        if not committed_runs:
             raise AirflowSkipException("No window was committed.")
-        for extra, windows in found:
+        for extra, windows in committed_runs:
             _tell(context, self.outlets, extra, windows)
 
 

@@ -35,7 +35,7 @@ class Ended:
     document: Mapping[str, Any]
 
     @property
-    def said(self) -> str:
+    def message(self) -> str:
         """Why it failed, in one paragraph."""
         error = self.document.get("error", {})
         text = error.get("message") or error.get("kind") or "the log says why"
@@ -84,7 +84,7 @@ class Process:
     def _follow(self, stderr: IO[str], say: Callable[[str], None]) -> None:
         with stderr as lines:
             for line in lines:
-                say(masked(line.rstrip(), self._added))
+                say(mask_secrets(line.rstrip(), self._added))
 
     @staticmethod
     def _wait(process: subprocess.Popen[str]) -> int:
@@ -126,7 +126,7 @@ def document_in(text: str, env: Mapping[str, str]) -> Mapping[str, Any]:
         document = json.loads(text)
         if isinstance(document, dict):
             if message := document.get("error", {}).get("message"):
-                document["error"]["message"] = masked(message, env)
+                document["error"]["message"] = mask_secrets(message, env)
             return document
     return {}
 
@@ -137,24 +137,25 @@ def summary(document: Mapping[str, Any]) -> dict[str, Any]:
     The receipts stay in the table: Airflow keeps each event for ever, in a row of its database.
     """
     windows = document.get("windows", [])
-    receipts = [each["committed"]["receipt"] for each in windows]
-    found = {
+    receipts = [window["committed"]["receipt"] for window in windows]
+    figures = {
         "pipeline": document.get("pipeline"),
         "windows": len(receipts),
-        "recovered": sum(each["recovered"] for each in windows),
+        "recovered": sum(window["recovered"] for window in windows),
         **{
-            name: sum(receipt["counts"][of] for receipt in receipts) for name, of in _COUNTS.items()
+            name: sum(receipt["counts"][field] for receipt in receipts)
+            for name, field in _COUNTS.items()
         },
         "partial": sum(bool(receipt.get("partial")) for receipt in receipts),
     }
     if len(receipts) == 1:
         (receipt,) = receipts
-        found |= {
+        figures |= {
             "generation": receipt["generation"],
             "table_version": windows[0]["committed"]["version"],
             "digest": receipt["digest"],
         }
-    return found
+    return figures
 
 
 _COUNTS = {
@@ -169,10 +170,10 @@ _COUNTS = {
 def keys(document: Mapping[str, Any]) -> list[str]:
     """The windows of a run's document, as windrow and Airflow's partitions name them."""
     starts = [
-        each["committed"]["receipt"]["plan"]["window"]["start"]
-        for each in document.get("windows", [])
+        window["committed"]["receipt"]["plan"]["window"]["start"]
+        for window in document.get("windows", [])
     ]
-    return [f"batch-{at:09d}" if isinstance(at, int) else str(at) for at in starts]
+    return [f"batch-{start:09d}" if isinstance(start, int) else str(start) for start in starts]
 
 
 def variables(extra: Mapping[str, Any]) -> dict[str, str]:
@@ -185,7 +186,7 @@ def variables(extra: Mapping[str, Any]) -> dict[str, str]:
     }
 
 
-def masked(text: str, env: Mapping[str, str]) -> str:
+def mask_secrets(text: str, env: Mapping[str, str]) -> str:
     """The text without the values of variables that are secret by their names.
 
     Airflow's own masking doesn't reach each copy of a task's log, such as the one in the

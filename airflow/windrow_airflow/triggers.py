@@ -16,7 +16,7 @@ from windrow_airflow.process import (
     UNREACHABLE,
     WRONG_SPEC,
     document_in,
-    masked,
+    mask_secrets,
     unstartable,
     variables,
 )
@@ -47,11 +47,11 @@ class WindrowCompleteTrigger(BaseTrigger):
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
         """Yields one event: the exit code, and the document."""
-        found = dict[str, str]()
+        connection_env = dict[str, str]()
         if self.kafka_conn_id is not None:
             connection = await BaseHook.aget_connection(self.kafka_conn_id)
-            found = variables(connection.extra_dejson)
-        code, error, added = TOO_EARLY, dict[str, Any](), {**found, **self.env}
+            connection_env = variables(connection.extra_dejson)
+        code, error, added = TOO_EARLY, dict[str, Any](), {**connection_env, **self.env}
         while code in {TOO_EARLY, UNREACHABLE}:
             await asyncio.sleep(self.seconds)
             try:
@@ -64,7 +64,7 @@ class WindrowCompleteTrigger(BaseTrigger):
     async def _ask(self, added: Mapping[str, str]) -> tuple[int, dict[str, Any]]:
         """Asks once, its log in the task's; returns the exit code, and the document's error."""
         pipe, none = asyncio.subprocess.PIPE, asyncio.subprocess.DEVNULL
-        asked = await asyncio.create_subprocess_exec(
+        process = await asyncio.create_subprocess_exec(
             *self.words,
             "--json",
             env={**os.environ, **added},
@@ -73,12 +73,12 @@ class WindrowCompleteTrigger(BaseTrigger):
             stderr=pipe,
         )
         try:
-            out, log = await asked.communicate()
+            out, log = await process.communicate()
         finally:
-            if asked.returncode is None:  # the task was cancelled meanwhile
+            if process.returncode is None:  # the task was cancelled meanwhile
                 with suppress(ProcessLookupError):
-                    asked.kill()
+                    process.kill()
         for line in log.decode(errors="replace").splitlines():
-            self.log.info("%s", masked(line, added))
+            self.log.info("%s", mask_secrets(line, added))
         document = document_in(out.decode(errors="replace"), added)
-        return asked.returncode or 0, document.get("error", {})
+        return process.returncode or 0, document.get("error", {})

@@ -59,9 +59,9 @@ def check(home: Home = PROJECT) -> None:
     """Compare the tables with the produced messages."""
     from windrow.assets.demo.run import pipelines, report
 
-    place = DemoHome(home.resolve())
-    place.enter()
-    if not report(place, pipelines(place)[1], console):
+    demo_home = DemoHome(home.resolve())
+    demo_home.enter()
+    if not report(demo_home, pipelines(demo_home)[1], console):
         raise typer.Exit(1)
 
 
@@ -70,9 +70,9 @@ def ui(home: Home = PROJECT) -> None:
     """Broker and Dagster's UI on loopback, until Ctrl-C."""
     from windrow.assets.demo.ui import serve
 
-    place = DemoHome(home.resolve())
-    place.enter()
-    serve(place, console)
+    demo_home = DemoHome(home.resolve())
+    demo_home.enter()
+    serve(demo_home, console)
 
 
 @app.command()

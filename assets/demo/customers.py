@@ -85,15 +85,15 @@ def _customer(rng: random.Random, customer: str) -> CustomerRow:
 
 
 def _deletion(old: CustomerRow, now: int) -> Iterator[CustomerMessage]:
-    gone = _message("d", old, None, now)
-    yield gone
-    yield msgspec.structs.replace(gone, value=None)
+    deletion = _message("d", old, None, now)
+    yield deletion
+    yield msgspec.structs.replace(deletion, value=None)
 
 
 def _message(
-    op: str, before: CustomerRow | None, after: CustomerRow | None, now: int
+    op: str, old_row: CustomerRow | None, new_row: CustomerRow | None, now: int
 ) -> CustomerMessage:
-    row = after or before
+    row = new_row or old_row
     assert row is not None
     source = {
         "version": "3.0.0.Final",
@@ -104,15 +104,15 @@ def _message(
         "table": "customers",
     }
     event = {
-        "before": _image(before),
-        "after": _image(after),
+        "before": _image(old_row),
+        "after": _image(new_row),
         "source": source,
         "op": op,
         "ts_ms": now + 250,
     }
     key = json.dumps({"customer": row.customer}).encode()
     return CustomerMessage(
-        zlib.crc32(key) % PARTITIONS, key, json.dumps(event).encode(), now, row.customer, after
+        zlib.crc32(key) % PARTITIONS, key, json.dumps(event).encode(), now, row.customer, new_row
     )
 
 

@@ -79,13 +79,13 @@ class DemoHome:
 
     def write_env(self, bootstrap: str, start: datetime) -> None:
         """Writes the demo's variables into .env, all or none of them."""
-        ours = {
+        own_lines = {
             "DAGSTER_HOME": str(self.dagster_home),
             "WINDROW_HOME": str(self.demo.parent),
             "WINDROW_BOOTSTRAP": bootstrap,
             "ORDERS_START": instant(start),
         }
-        lines = [*self._other_lines(), *(f"{k}='{v}'" for k, v in ours.items())]
+        lines = [*self._other_lines(), *(f"{k}='{v}'" for k, v in own_lines.items())]
         part = self.env_file.with_suffix(".part")
         part.write_text("\n".join(lines) + "\n")
         part.replace(self.env_file)

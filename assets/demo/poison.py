@@ -20,8 +20,8 @@ _GOOD = {
 }
 
 
-def _order(**wrong: str) -> bytes:
-    return (_ORDER % (_GOOD | wrong)).encode()
+def _order(**wrong_fields: str) -> bytes:
+    return (_ORDER % (_GOOD | wrong_fields)).encode()
 
 
 POISON: tuple[tuple[str, bytes], ...] = (

@@ -36,43 +36,45 @@ def produce_day(bootstrap: str, start: datetime, orders: int, manifest: Path) ->
     The manifest is written last, so if it exists, the topic is complete.
     """
     create(bootstrap, ORDERS)
-    sent = list(day(start, orders))
-    offsets = _produce(bootstrap, sent)
+    messages = list(day(start, orders))
+    offsets = _produce(bootstrap, messages)
     columns = {
-        "kind": pa.array([m.kind for m in sent]).dictionary_encode(),
-        "order_id": pa.array([m.order_id for m in sent], pa.int64()),
+        "kind": pa.array([m.kind for m in messages]).dictionary_encode(),
+        "order_id": pa.array([m.order_id for m in messages], pa.int64()),
     }
-    _write(manifest, sent, offsets, columns)
-    return len(sent)
+    _write(manifest, messages, offsets, columns)
+    return len(messages)
 
 
 def produce_customers(bootstrap: str, start: datetime, manifest: Path) -> int:
     """Makes the topic of customers' changes and fills it, as `produce_day` does."""
     create(bootstrap, CUSTOMERS)
-    sent = list(changes(start))
-    offsets = array("q", [-1]) * len(sent)
-    _send(Producer(_config(bootstrap)), CUSTOMERS, enumerate(sent), offsets)
-    write_customers(manifest, sent, offsets)
-    return len(sent)
+    messages = list(changes(start))
+    offsets = array("q", [-1]) * len(messages)
+    _send(Producer(_config(bootstrap)), CUSTOMERS, enumerate(messages), offsets)
+    write_customers(manifest, messages, offsets)
+    return len(messages)
 
 
 def write_customers(
-    manifest: Path, sent: Sequence[CustomerMessage], offsets: Sequence[int]
+    manifest: Path, messages: Sequence[CustomerMessage], offsets: Sequence[int]
 ) -> None:
     """Writes the manifest of customers' changes: each message's offset, and the row after it."""
-    rows = [m.row for m in sent]
+    rows = [m.row for m in messages]
     columns = {
-        "customer": pa.array([m.customer for m in sent]),
+        "customer": pa.array([m.customer for m in messages]),
         "name": pa.array([row and row.name for row in rows], pa.string()),
         "city": pa.array([row and row.city for row in rows], pa.string()),
         "born": pa.array([row and row.born for row in rows], pa.int32()).cast(pa.date32()),
         "credit": pa.array(
             [row and Decimal(row.credit).scaleb(-2) for row in rows], pa.decimal128(12, 2)
         ),
-        "changed_at": pa.array([m.timestamp * 1000 for m in sent], pa.timestamp("us", tz="UTC")),
+        "changed_at": pa.array(
+            [m.timestamp * 1000 for m in messages], pa.timestamp("us", tz="UTC")
+        ),
         "gone": pa.array([row is None for row in rows]),
     }
-    _write(manifest, sent, offsets, columns)
+    _write(manifest, messages, offsets, columns)
 
 
 def create(bootstrap: str, topic: str) -> None:
@@ -83,12 +85,12 @@ def create(bootstrap: str, topic: str) -> None:
         admin.create_topics([new])[topic].result()
 
 
-def _produce(bootstrap: str, sent: Sequence[OrderMessage]) -> array[int]:
+def _produce(bootstrap: str, messages: Sequence[OrderMessage]) -> array[int]:
     """Produces all messages in order; returns the offset of each, as the broker reported it."""
     plain = Producer(_config(bootstrap))
-    offsets = array("q", [-1]) * len(sent)
+    offsets = array("q", [-1]) * len(messages)
     for number, (through, stretch) in enumerate(
-        groupby(enumerate(sent), key=lambda numbered: numbered[1].through)
+        groupby(enumerate(messages), key=lambda numbered: numbered[1].through)
     ):
         if through == "plain":
             _send(plain, ORDERS, stretch, offsets)
@@ -161,7 +163,7 @@ def _note(offsets: array[int], number: int, error: KafkaError | None, delivered:
 
 def _write(
     manifest: Path,
-    sent: Sequence[OrderMessage | CustomerMessage],
+    messages: Sequence[OrderMessage | CustomerMessage],
     offsets: Sequence[int],
     columns: dict[str, pa.Array],
 ) -> None:
@@ -171,7 +173,7 @@ def _write(
         raise RuntimeError(msg)
     table = pa.table(
         {
-            "partition": pa.array([m.partition for m in sent], pa.int32()),
+            "partition": pa.array([m.partition for m in messages], pa.int32()),
             "offset": pa.array(offsets, pa.int64()),
             **columns,
         }

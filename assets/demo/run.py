@@ -45,55 +45,53 @@ WHERE = {"files": "files", "kafka": "topic", "routes": "three tables"}
 """What the rows are in, if not one table."""
 
 
-def demo(place: DemoHome, orders: int, console: Console, sink: str | None = None) -> bool:
+def demo(home: DemoHome, orders: int, console: Console, sink: str | None = None) -> bool:
     """Runs the whole demo; returns whether nothing is wrong. Stops what it started.
 
     `sink`: only the orders, into a sink of `sinks.SINKS`.
     """
-    broker = EmbeddedBroker(place.kafka, find_jars())
+    broker = EmbeddedBroker(home.kafka, find_jars())
     was_running = broker.running()
     try:
-        _set_up(place, broker, orders, console)
-        with aside(place.log):
-            definitions, specs = pipelines(place, sink)
-        return _ingest(place, definitions, specs, console) and report(place, specs, console)
+        _set_up(home, broker, orders, console)
+        with aside(home.log):
+            definitions, specs = pipelines(home, sink)
+        return _ingest(home, definitions, specs, console) and report(home, specs, console)
     finally:
         if not was_running:
             broker.stop()
 
 
-def pipelines(
-    place: DemoHome, sink: str | None = None
-) -> tuple[dg.Definitions, list[PipelineSpec]]:
+def pipelines(home: DemoHome, sink: str | None = None) -> tuple[dg.Definitions, list[PipelineSpec]]:
     """The orders' pipeline, and without a `sink` the customers'. Reads the environment."""
     if sink is None:
         from windrow.assets.definitions import defs
 
         return defs(), [load_spec(ORDERS_SPEC), load_spec(CUSTOMERS_SPEC)]
-    spec = load_spec(orders_into(place, sink))
+    spec = load_spec(orders_into(home, sink))
     executor = dg.Definitions(executor=dg.in_process_executor)
     return dg.Definitions.merge(kafka_table(spec), executor), [spec]
 
 
-def _set_up(place: DemoHome, broker: EmbeddedBroker, orders: int, console: Console) -> None:
+def _set_up(home: DemoHome, broker: EmbeddedBroker, orders: int, console: Console) -> None:
     """Starts the broker, fills the topics unless they are filled, loads the environment."""
-    fresh = not place.is_set_up()
+    fresh = not home.is_set_up()
     if fresh:
         broker.stop()
-        place.clear()
+        home.clear()
     with console.status("Starting Kafka ..."):
         broker.start()
-    start = last_full_day(datetime.now(UTC)) if fresh else place.start()
+    start = last_full_day(datetime.now(UTC)) if fresh else home.start()
     if fresh:
         with console.status(f"Producing {orders:,} orders, and customers ..."):
-            changes = produce_customers(broker.bootstrap, start, place.customers)
-            sent = produce_day(broker.bootstrap, start, orders, place.manifest)
+            change_count = produce_customers(broker.bootstrap, start, home.customers)
+            message_count = produce_day(broker.bootstrap, start, orders, home.manifest)
         console.print(
-            f"Kafka on {broker.bootstrap}: shop.orders, 4 partitions, {sent:,} messages from"
-            f" {start:%Y-%m-%d %H:%M} UTC on"
+            f"Kafka on {broker.bootstrap}: shop.orders, 4 partitions, {message_count:,} messages"
+            f" from {start:%Y-%m-%d %H:%M} UTC on"
         )
         console.print(
-            f"and shop.customers, 4 partitions, {changes:,} changes of a database's rows",
+            f"and shop.customers, 4 partitions, {change_count:,} changes of a database's rows",
             soft_wrap=True,
         )
     else:
@@ -101,31 +99,31 @@ def _set_up(place: DemoHome, broker: EmbeddedBroker, orders: int, console: Conso
             f"Kafka on {broker.bootstrap}: both topics as they were produced before, from"
             f" {start:%Y-%m-%d %H:%M} UTC on"
         )
-    place.write_env(broker.bootstrap, start)
-    place.enter()
+    home.write_env(broker.bootstrap, start)
+    home.enter()
 
 
 def _ingest(
-    place: DemoHome, definitions: dg.Definitions, specs: list[PipelineSpec], console: Console
+    home: DemoHome, definitions: dg.Definitions, specs: list[PipelineSpec], console: Console
 ) -> bool:
     """Runs the 24 windows of orders, then the customers' micro-batches, through Dagster.
 
     Also if they are committed already, which shows that nothing is written twice.
     """
-    before = [_committed(spec) for spec in specs]
-    keys = day_keys(specs[0], place.start())
-    with aside(place.log), console.status(f"Running {len(keys)} windows ..."):
+    committed_before = [_read_committed(spec) for spec in specs]
+    keys = day_keys(specs[0], home.start())
+    with aside(home.log), console.status(f"Running {len(keys)} windows ..."):
         for spec, partitions in zip(specs, (keys, ()), strict=False):
             result = materialize(definitions, spec, partitions)
             if not result.success:
-                say_failure(console, result, place.log)
+                say_failure(console, result, home.log)
                 return False
-    if all(before) and before == [_committed(spec) for spec in specs]:
+    if all(committed_before) and committed_before == [_read_committed(spec) for spec in specs]:
         console.print("[green]Every window is committed already; nothing was written.[/green]")
     return True
 
 
-def report(place: DemoHome, specs: list[PipelineSpec], console: Console) -> bool:
+def report(home: DemoHome, specs: list[PipelineSpec], console: Console) -> bool:
     """Prints a line for each window, the results of the checks, and the next steps.
 
     Returns whether nothing is wrong.
@@ -134,32 +132,32 @@ def report(place: DemoHome, specs: list[PipelineSpec], console: Console) -> bool
         SpecError: there is nothing to check yet.
     """
     orders, *customers = specs
-    if not place.is_set_up() or not all(_committed(spec) for spec in specs):
+    if not home.is_set_up() or not all(_read_committed(spec) for spec in specs):
         raise SpecError("There is nothing to check yet", "setup", "Run the demo first: make demo")
-    for one in _committed(orders):
-        console.print(Result(one, recovered=False).describe())
-    verdict = _check_orders(place, orders)
+    for committed in _read_committed(orders):
+        console.print(Result(committed, recovered=False).describe())
+    verdict = _check_orders(home, orders)
     where = WHERE.get(orders.sink.kind, "table")
     _say(
         console,
-        verdict.wrong,
+        verdict.mistakes,
         f"[green]Checked against what was produced:[/green] {verdict.orders:,} orders are in"
         f" the {where} exactly once, {verdict.dead} poison messages and tombstones in the"
         f" dead-letter table exactly once, none of {verdict.aborted} aborted orders anywhere."
         " Nothing lost, nothing twice.",
     )
-    wrong = verdict.wrong
+    mistakes = verdict.mistakes
     for spec in customers:
-        folded = check_customers(place.customers, rows_of(spec, CUSTOMER))
+        folded = check_customers(home.customers, rows_of(spec, CUSTOMER))
         _say(
             console,
-            folded.wrong,
+            folded.mistakes,
             f"[green]Checked against their own fold:[/green] {folded.changes:,} changes, as"
             f" Debezium writes them, leave {folded.customers:,} customers, and the table has"
             " exactly these, each with its last row.",
         )
-        wrong += folded.wrong
-    if customers and not wrong:
+        mistakes += folded.mistakes
+    if customers and not mistakes:
         console.print(
             "Look at it: [bold]make ui[/bold] opens Dagster with this history; [bold]make"
             f" stop[/bold] ends it. Dead letters are in {_short(orders.sink_path())}_dead.",
@@ -170,32 +168,36 @@ def report(place: DemoHome, specs: list[PipelineSpec], console: Console) -> bool
             f"{spec.id}: {_short(spec.sink_path())}   spec: {_short(str(spec.spec_file))}",
             soft_wrap=True,
         )
-    return not wrong
+    return not mistakes
 
 
-def _check_orders(place: DemoHome, spec: PipelineSpec) -> Verdict:
+def _check_orders(home: DemoHome, spec: PipelineSpec) -> Verdict:
     """Compares the table of orders with the produced messages."""
-    receipts = [one.receipt for one in _committed(spec)]
+    receipts = [committed.receipt for committed in _read_committed(spec)]
     dead_letters = open_table(spec)[1]
     dead = [dead_letters.read(r.window, r.attempt) for r in receipts]
-    return check(place.manifest, rows_of(spec), dead, receipts)
+    return check(home.manifest, rows_of(spec), dead, receipts)
 
 
-def _committed(spec: PipelineSpec) -> list[Committed]:
-    return sorted(open_table(spec)[0].receipts(), key=lambda one: one.receipt.window)
+def _read_committed(spec: PipelineSpec) -> list[Committed]:
+    return sorted(open_table(spec)[0].receipts(), key=lambda committed: committed.receipt.window)
 
 
-def _say(console: Console, wrong: Sequence[str], right: str) -> None:
-    for one in wrong:
-        console.print(f"[red]WRONG[/red] {one}", soft_wrap=True)
-    if not wrong:
+def _say(console: Console, mistakes: Sequence[str], right: str) -> None:
+    for mistake in mistakes:
+        console.print(f"[red]WRONG[/red] {mistake}", soft_wrap=True)
+    if not mistakes:
         console.print(right, soft_wrap=True)
 
 
 def _short(path: str) -> str:
     """The path relative to the working directory, if it is below that."""
-    here = Path.cwd()
-    return str(Path(path).relative_to(here)) if Path(path).is_relative_to(here) else path
+    working_folder = Path.cwd()
+    return (
+        str(Path(path).relative_to(working_folder))
+        if Path(path).is_relative_to(working_folder)
+        else path
+    )
 
 
 # --------------------------------------------------------------------------------------------------
@@ -230,8 +232,8 @@ def day_keys(spec: PipelineSpec, start: datetime) -> list[str]:
 def say_failure(console: Console, result: dg.ExecuteInProcessResult, log: Path) -> None:
     """Prints why a run failed, by the error of its first failed step."""
     errors = [e.step_failure_data.error_display_string for e in result.get_step_failure_events()]
-    why = errors[0] if errors else "the run failed before its first step"
-    console.print(f"[red]The run failed.[/red] {why}\nMore in {log}", soft_wrap=True)
+    reason = errors[0] if errors else "the run failed before its first step"
+    console.print(f"[red]The run failed.[/red] {reason}\nMore in {log}", soft_wrap=True)
 
 
 @contextmanager
@@ -241,14 +243,14 @@ def aside(log: Path) -> Iterator[None]:
     Spark's JVM and Dagster write to the file descriptor itself, not through Python.
     """
     sys.stderr.flush()
-    kept = os.dup(2)
+    stderr_copy = os.dup(2)
     with log.open("ab") as file:
         os.dup2(file.fileno(), 2)
         try:
             yield
         finally:
-            os.dup2(kept, 2)
-            os.close(kept)
+            os.dup2(stderr_copy, 2)
+            os.close(stderr_copy)
 
 
 # --------------------------------------------------------------------------------------------------
@@ -263,7 +265,7 @@ class Verdict(msgspec.Struct, frozen=True):
     orders: int
     dead: int
     aborted: int
-    wrong: tuple[str, ...]
+    mistakes: tuple[str, ...]
 
 
 def check(
@@ -277,21 +279,21 @@ def check(
         dead: the same metadata columns of the committed dead letters.
         receipts: the receipts of all windows.
     """
-    sent = pl.read_parquet(manifest).with_columns(pl.col("kind").cast(pl.String))
+    messages = pl.read_parquet(manifest).with_columns(pl.col("kind").cast(pl.String))
     produced = defaultdict[TopicPartition, dict[int, object]](dict)
-    lines = sent.select("partition", "offset", "kind", "order_id").iter_rows()
+    lines = messages.select("partition", "offset", "kind", "order_id").iter_rows()
     for partition, offset, kind, order_id in lines:
         if kind != "aborted":
             produced[TopicPartition(ORDERS, partition)][offset] = order_id
-    kinds = Counter(sent["kind"])
+    kinds = Counter(messages["kind"])
     # a reader gives the table's files in any order
     in_order = rows.sort_by([("_partition", "ascending"), ("_offset", "ascending")])
-    found = compare(produced, [in_order], dead, receipts, "order_id")
+    comparison = compare(produced, [in_order], dead, receipts, "order_id")
     return Verdict(
         kinds["order"],
         kinds["poison"] + kinds["tombstone"],
         kinds["aborted"],
-        () if found.ok else (str(found),),
+        () if comparison.ok else (str(comparison),),
     )
 
 
@@ -300,19 +302,19 @@ class Folded(msgspec.Struct, frozen=True):
 
     changes: int
     customers: int
-    wrong: tuple[str, ...]
+    mistakes: tuple[str, ...]
 
 
-def folded(changes: pl.DataFrame) -> pl.DataFrame:
+def fold(changes: pl.DataFrame) -> pl.DataFrame:
     """Each customer's last row; customers whose last change is a deletion have none."""
     last = changes.sort("partition", "offset").group_by("customer", maintain_order=True).last()
     return last.filter(~pl.col("gone")).select(CUSTOMER)
 
 
-def _problem(what: str, rows: pl.DataFrame) -> list[str]:
+def _describe_problem(description: str, rows: pl.DataFrame) -> list[str]:
     """A sentence about customers that are wrong, if there are any."""
     first = ", ".join(rows["customer"].head(5))
-    return [f"{rows.height} {what}, the first: {first}"] if rows.height else []
+    return [f"{rows.height} {description}, the first: {first}"] if rows.height else []
 
 
 def check_customers(manifest: Path, rows: pa.Table) -> Folded:
@@ -324,22 +326,22 @@ def check_customers(manifest: Path, rows: pa.Table) -> Folded:
         rows: the table's rows.
     """
     changes = pl.read_parquet(manifest)
-    wanted, found = (
-        folded(changes),
+    expected, actual = (
+        fold(changes),
         cast("pl.DataFrame", pl.from_arrow(rows.select(list(CUSTOMER)))),
     )
-    wrong = [
-        *_problem(
+    mistakes = [
+        *_describe_problem(
             "customers are lost, or don't have their last row",
-            wanted.join(found, on=CUSTOMER, how="anti", nulls_equal=True),
+            expected.join(actual, on=CUSTOMER, how="anti", nulls_equal=True),
         ),
-        *_problem(
+        *_describe_problem(
             "customers should not be there",
-            found.join(wanted, on=CUSTOMER, how="anti", nulls_equal=True),
+            actual.join(expected, on=CUSTOMER, how="anti", nulls_equal=True),
         ),
-        *_problem(
+        *_describe_problem(
             "customers are there more than once",
-            found.group_by("customer").len().filter(pl.col("len") > 1),
+            actual.group_by("customer").len().filter(pl.col("len") > 1),
         ),
     ]
-    return Folded(changes.height, wanted.height, tuple(wrong))
+    return Folded(changes.height, expected.height, tuple(mistakes))

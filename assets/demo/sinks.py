@@ -55,12 +55,12 @@ SINKS: Mapping[str, Mapping[str, Any]] = {
 """Kinds, and what is behind a `-` their variants: the settings of `sink`, but for its `kind`."""
 
 
-def orders_into(place: DemoHome, name: str) -> Path:
+def orders_into(home: DemoHome, name: str) -> Path:
     """Writes the orders' pipeline with another id and another sink, whose server it starts.
 
     It is a file, so that the command `windrow` can be used with it afterwards.
     """
-    kind, folder = name.partition("-")[0], place.demo / "sinks" / name
+    kind, folder = name.partition("-")[0], home.demo / "sinks" / name
     folder.mkdir(parents=True, exist_ok=True)
     attributes = yaml.safe_load(ORDERS_SPEC.read_text())["attributes"]
     attributes["id"] = f"orders-{name}"

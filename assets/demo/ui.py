@@ -24,15 +24,15 @@ _WARNINGS = (
 """Warnings of Dagster about its own code, which its user can't change."""
 
 
-def serve(place: DemoHome, console: Console) -> None:
+def serve(home: DemoHome, console: Console) -> None:
     """Runs the broker and Dagster in the foreground, and ends them.
 
     Raises:
         SpecError: the demo was never run, or the UI is running already.
     """
-    if not place.is_set_up():
+    if not home.is_set_up():
         raise SpecError("There is nothing to show yet", "setup", "Run the demo first: make demo")
-    if noted(place.ui_file) is not None:
+    if noted(home.ui_file) is not None:
         raise SpecError(
             "The UI is running already",
             "setup",
@@ -42,40 +42,40 @@ def serve(place: DemoHome, console: Console) -> None:
     # and couldn't be ended by SIGINT.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     console.print("Starting the broker and Dagster ...")
-    with EmbeddedBroker(place.kafka, find_jars()):
-        _dagster(place, console)
+    with EmbeddedBroker(home.kafka, find_jars()):
+        _dagster(home, console)
 
 
-def stop(place: DemoHome) -> list[str]:
+def stop(home: DemoHome) -> list[str]:
     """Ends the UI and the broker; returns their names, if they were running."""
-    broker = EmbeddedBroker(place.kafka, place.kafka)  # the jars are needed for a start only
+    broker = EmbeddedBroker(home.kafka, home.kafka)  # the jars are needed for a start only
     # asked first, because the UI's process stops the broker when it ends
     broker_ran = broker.running()
-    ui_ran = _end(place)
+    ui_ran = _end(home)
     broker.stop()
     return [name for name, ran in (("Dagster's UI", ui_ran), ("the broker", broker_ran)) if ran]
 
 
-def _end(place: DemoHome) -> bool:
+def _end(home: DemoHome) -> bool:
     """Ends Dagster's processes; returns whether they were running."""
-    process = noted(place.ui_file)
-    place.ui_file.unlink(missing_ok=True)
+    process = noted(home.ui_file)
+    home.ui_file.unlink(missing_ok=True)
     if process is not None:
         end([process, *process.children(recursive=True)], signal.SIGTERM, _STOP_SECONDS)
     return process is not None
 
 
-def _dagster(place: DemoHome, console: Console) -> None:
+def _dagster(home: DemoHome, console: Console) -> None:
     port = _free_port()
     options = f"-h 127.0.0.1 -p {port} --log-level error".split()
     process = subprocess.Popen(
         [sys.executable, "-m", "dagster", "dev", "-m", "windrow.assets.definitions", *options],
         cwd=PROJECT,
         env=os.environ
-        | {"DAGSTER_HOME": str(place.dagster_home), "PYTHONWARNINGS": ",".join(_WARNINGS)},
+        | {"DAGSTER_HOME": str(home.dagster_home), "PYTHONWARNINGS": ",".join(_WARNINGS)},
     )
     try:
-        note(place.ui_file, process.pid)
+        note(home.ui_file, process.pid)
         if _answers(port, process):
             console.print(
                 f"Dagster's UI: http://127.0.0.1:{port}/assets/orders   (Ctrl-C, or `make stop`"
@@ -85,7 +85,7 @@ def _dagster(place: DemoHome, console: Console) -> None:
     except KeyboardInterrupt:
         console.print("Stopping ...")
     finally:
-        _end(place)
+        _end(home)
         process.wait()
 
 

@@ -62,11 +62,11 @@ class Chosen(msgspec.Struct, frozen=True):
         return Counter({r: n for r, n in totals.items() if self.reason in {None, r}})
 
     def mask(self, dead_letters: pa.RecordBatch) -> npt.NDArray[np.bool_]:
-        chosen = np.ones(dead_letters.num_rows, bool)
-        for column, wanted in (("stage", self.stage), ("reason", self.reason)):
-            if wanted is not None:
-                chosen &= pc.equal(dead_letters[column], wanted).to_numpy(zero_copy_only=False)
-        return chosen
+        mask = np.ones(dead_letters.num_rows, bool)
+        for column, expected in (("stage", self.stage), ("reason", self.reason)):
+            if expected is not None:
+                mask &= pc.equal(dead_letters[column], expected).to_numpy(zero_copy_only=False)
+        return mask
 
 
 def dead_letters_of(store: DeadLetters, window: Window, attempt: str) -> Iterator[pa.RecordBatch]:
@@ -118,7 +118,9 @@ def refused_attempts(
         committed: the committed windows.
         windows: the windows to look at; None: all.
     """
-    done = {window.key for window in committed}
+    committed_keys = {window.key for window in committed}
     if windows is None:
-        return store.attempts(lambda key: key not in done)
-    return store.attempts({window.key for window in windows}.difference(done).__contains__)
+        return store.attempts(lambda key: key not in committed_keys)
+    return store.attempts(
+        {window.key for window in windows}.difference(committed_keys).__contains__
+    )

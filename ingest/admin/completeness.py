@@ -45,7 +45,9 @@ def completeness_of(pipeline: Pipeline, newest: int, more: Sequence[Receipt] = (
     spec, ledger = pipeline.spec, pipeline.ledger
     boundaries = ledger.newest(spec.id, newest + 1)
     receipts = {r.window: r for r in (*ledger.recorded(spec.id, newest), *more)}
-    names = sorted({seen.topic for boundary in boundaries[-1:] for seen in boundary.topics})
+    names = sorted(
+        {topic_log.topic for boundary in boundaries[-1:] for topic_log in boundary.topics}
+    )
     stamped = frozenset(
         name for name, info in pipeline.broker.topics(names).items() if info.append_time
     )
@@ -90,11 +92,11 @@ def holding_in_words(found: Completeness, newest: Boundary) -> str:
     marks = newest.by_tp()
     by_reason: dict[tuple[str, str], list[TopicPartition]] = {}
     for tp in found.holding:
-        reason = _REASONS.get(marks[tp].how, _UNKNOWN) if tp in marks else _UNKNOWN
-        by_reason.setdefault(reason, []).append(tp)
+        reason_and_advice = _REASONS.get(marks[tp].how, _UNKNOWN) if tp in marks else _UNKNOWN
+        by_reason.setdefault(reason_and_advice, []).append(tp)
     since = "at no window yet" if found.watermark is None else f"at {instant(found.watermark)}"
     return " ".join(
         f"{first_few([f'`{tp}`' for tp in tps])} {'hold' if len(tps) > 1 else 'holds'} the"
-        f" watermark {since}: {why}. {do}"
-        for (why, do), tps in by_reason.items()
+        f" watermark {since}: {reason}. {advice}"
+        for (reason, advice), tps in by_reason.items()
     )

@@ -159,24 +159,24 @@ def _replay(
     pipeline: Pipeline, committed: Committed, request: DeadReplayRequest
 ) -> DeadReplayResult | None:
     """Makes one attempt after a committed generation; None if another commit came first."""
-    began, before, attempt = time.monotonic(), committed.receipt, uuid.uuid4().hex
-    _refuse_changed(pipeline, before)
-    work = _Attempt(pipeline, before, request, attempt)
+    began, previous_receipt, attempt = time.monotonic(), committed.receipt, uuid.uuid4().hex
+    _refuse_changed(pipeline, previous_receipt)
+    work = _Attempt(pipeline, previous_receipt, request, attempt)
     try:
         work.read()
         staged = work.finish()
     except BaseException:
         work.discard()
         raise
-    refuse_unequal(before.plan, staged)
-    if request.dry_run or not work.counted["messages"]:
-        return _result(committed, work.counted, work.refusals.by_stage())
-    receipt = _receipt(pipeline, before, staged, work, time.monotonic() - began)
+    refuse_unequal(previous_receipt.plan, staged)
+    if request.dry_run or not work.outcome_counts["messages"]:
+        return _result(committed, work.outcome_counts, work.refusals.by_stage())
+    receipt = _receipt(pipeline, previous_receipt, staged, work, time.monotonic() - began)
     crash_point("dead.before")
     pipeline.dead_letters.commit(receipt.plan, attempt, staged)
     committed = commit(pipeline, receipt, staged).committed
     return (
-        _result(committed, work.counted, work.refusals.by_stage())
+        _result(committed, work.outcome_counts, work.refusals.by_stage())
         if committed.receipt.attempt == attempt
         else None
     )
@@ -212,22 +212,28 @@ def _refuse_changed(pipeline: Pipeline, receipt: Receipt) -> None:
 
 
 def _receipt(
-    pipeline: Pipeline, before: Receipt, staged: Sequence[Staged], work: _Attempt, seconds: float
+    pipeline: Pipeline,
+    previous_receipt: Receipt,
+    staged: Sequence[Staged],
+    work: _Attempt,
+    seconds: float,
 ) -> Receipt:
     """The previous generation's receipt with the new counts."""
     splits = tuple(s.counts for s in staged)
-    last = before.dead_replay or DeadReplay(before.attempt, before.attempt, 0)
-    counted = work.counted
+    last = previous_receipt.dead_replay or DeadReplay(
+        previous_receipt.attempt, previous_receipt.attempt, 0
+    )
+    counted = work.outcome_counts
     dead_replay = DeadReplay(
-        before.attempt,
+        previous_receipt.attempt,
         last.read_by,
         last.messages + counted["messages"],
         last.edited + counted["edited"],
         work.pins,
     )
     return msgspec.structs.replace(
-        before,
-        generation=before.generation + 1,
+        previous_receipt,
+        generation=previous_receipt.generation + 1,
         attempt=work.attempt,
         request=work.request.id,
         ledger=pipeline.ledger.identity(),
@@ -246,18 +252,22 @@ class _Attempt:
 
     Holds one batch in memory, apart from the stagers' own buffers.
 
-    `counted`: `open`, `tried`, `messages`, `rows` and `edited` as in `DeadReplayResult`.
+    `outcome_counts`: `open`, `tried`, `messages`, `rows` and `edited` as in `DeadReplayResult`.
     `refusals`: the messages that were tried and refused again. `pins`: the versions that its
     lookups ask, those of the moment: what was missing may be there now.
     """
 
     def __init__(
-        self, pipeline: Pipeline, before: Receipt, request: DeadReplayRequest, attempt: str
+        self,
+        pipeline: Pipeline,
+        previous_receipt: Receipt,
+        request: DeadReplayRequest,
+        attempt: str,
     ) -> None:
         self.request, self.attempt = request, attempt
-        self.counted: Counter[str] = Counter()
+        self.outcome_counts: Counter[str] = Counter()
         self.refusals = Refusals()
-        self._before, self._store = before, pipeline.dead_letters
+        self._previous_receipt, self._store = previous_receipt, pipeline.dead_letters
         if request.dry_run:
             rows: StagerFactory = _CountingStager
             dead: StagerFactory = _CountingStager
@@ -265,9 +275,14 @@ class _Attempt:
             pipeline.sink.prepare(pipeline.owner())
             pipeline.dead_letters.prepare(pipeline.owner())
             bind_table(pipeline)
-            named = (before.plan, before.generation + 1, attempt)
-            rows, dead = pipeline.sink.stager(*named), pipeline.dead_letters.stager(*named)
-        decoder = decoder_for(pipeline, sorted({split.topic for split in before.plan.splits}))
+            stager_arguments = (previous_receipt.plan, previous_receipt.generation + 1, attempt)
+            rows, dead = (
+                pipeline.sink.stager(*stager_arguments),
+                pipeline.dead_letters.stager(*stager_arguments),
+            )
+        decoder = decoder_for(
+            pipeline, sorted({split.topic for split in previous_receipt.plan.splits})
+        )
         steps = pipeline.transform()
         self.pins = pins_now(steps)
         steps = pinned(steps, {pin.lookup: pin.version for pin in self.pins})
@@ -278,26 +293,32 @@ class _Attempt:
         self._keyed = pipeline.sink.capabilities.mode != "append"
         self._splits = [
             _SplitStaging(split, counts, rows, dead)
-            for split, counts in zip(before.plan.splits, before.splits, strict=True)
+            for split, counts in zip(
+                previous_receipt.plan.splits, previous_receipt.splits, strict=True
+            )
         ]
 
     @in_utc()
     def read(self) -> None:
         """Reads and stages all dead letters of the committed attempt, split by split."""
-        finder = SplitFinder(self._before.splits)
-        for dead_letters in dead_letters_of(self._store, self._before.window, self._before.attempt):
-            where = finder.of(
+        finder = SplitFinder(self._previous_receipt.splits)
+        for dead_letters in dead_letters_of(
+            self._store, self._previous_receipt.window, self._previous_receipt.attempt
+        ):
+            split_numbers = finder.of(
                 *(dead_letters[DEFAULT[name]] for name in ("topic", "partition", "offset"))
             )
-            for number in np.unique(where).tolist():
-                self._take(self._splits[number], dead_letters.filter(pa.array(where == number)))
+            for number in np.unique(split_numbers).tolist():
+                self._take(
+                    self._splits[number], dead_letters.filter(pa.array(split_numbers == number))
+                )
                 crash_point("write.middle")
 
     def _take(self, work: _SplitStaging, dead_letters: pa.RecordBatch) -> None:
-        self.counted["open"] += dead_letters.num_rows
-        chosen = self.request.chosen.mask(dead_letters)
-        work.keep(dead_letters.filter(pa.array(~chosen)))
-        dead_letters = dead_letters.filter(pa.array(chosen))
+        self.outcome_counts["open"] += dead_letters.num_rows
+        chosen_mask = self.request.chosen.mask(dead_letters)
+        work.keep(dead_letters.filter(pa.array(~chosen_mask)))
+        dead_letters = dead_letters.filter(pa.array(chosen_mask))
         if not dead_letters.num_rows:
             return
         messages, tried, edited = (
@@ -326,18 +347,18 @@ class _Attempt:
         decoded = self._decode(messages)
         refuse_unplaced(work.split, messages, decoded, keyed=self._keyed)
         decoded = work.stage(decoded, messages, keyed=self._keyed)
-        again = dead_letters.take(decoded.dead_index)
+        refused_letters = dead_letters.take(decoded.dead_index)
         self.refusals.add(
             decoded.dead_stage.to_pylist(),
             decoded.dead_reason.to_pylist(),
             decoded.dead_detail.to_pylist(),
-            again["_offset"].to_pylist(),
+            refused_letters["_offset"].to_pylist(),
         )
-        work.keep(again)
+        work.keep(refused_letters)
         work.count(decoded, messages)
         accepted = np.ones(dead_letters.num_rows, bool)
         accepted[decoded.dead_index.to_numpy()] = False
-        self.counted.update(
+        self.outcome_counts.update(
             tried=dead_letters.num_rows,
             messages=int(accepted.sum()),
             rows=decoded.rows.num_rows,
@@ -360,13 +381,15 @@ class _SplitStaging:
     """Stages one split's dead letters, and counts them."""
 
     def __init__(
-        self, split: Split, before: SplitCounts, rows: StagerFactory, dead: StagerFactory
+        self, split: Split, previous_counts: SplitCounts, rows: StagerFactory, dead: StagerFactory
     ) -> None:
         self.split = split
-        self._before, self._rows, self._dead = before, rows(split), dead(split)
+        self._previous_counts, self._rows, self._dead = previous_counts, rows(split), dead(split)
         self._verdicts: Counter[str] = Counter()
         self._lookups: tuple[LookedUp, ...] = ()
-        self._ignored = IgnoredFields(before.ignored, Counter(dict(before.ignored_fields)))
+        self._ignored = IgnoredFields(
+            previous_counts.ignored, Counter(dict(previous_counts.ignored_fields))
+        )
         self._reasons: Counter[str] = Counter()
         self._first: list[tuple[int, str]] = []
 
@@ -401,30 +424,30 @@ class _SplitStaging:
 
     def finish(self) -> Staged:
         """Closes both stagers; returns the staged files, and the split's new counts."""
-        rows, dead, before, more = (
+        rows, dead, previous_counts, new_counts = (
             self._rows.finish(),
             self._dead.finish(),
-            self._before,
+            self._previous_counts,
             self._verdicts,
         )
         counts = msgspec.structs.replace(
-            before,
-            valid=before.valid + more["valid"],
-            rows=before.rows + more["rows"],
-            dead=more["dead"],
-            dropped=before.dropped + more["dropped"],
-            filtered=before.filtered + more["filtered"],
-            truncated=before.truncated + more["truncated"],
-            deletes=before.deletes + more["deletes"],
-            lookups=merged([*before.lookups, *self._lookups]),
+            previous_counts,
+            valid=previous_counts.valid + new_counts["valid"],
+            rows=previous_counts.rows + new_counts["rows"],
+            dead=new_counts["dead"],
+            dropped=previous_counts.dropped + new_counts["dropped"],
+            filtered=previous_counts.filtered + new_counts["filtered"],
+            truncated=previous_counts.truncated + new_counts["truncated"],
+            deletes=previous_counts.deletes + new_counts["deletes"],
+            lookups=merged([*previous_counts.lookups, *self._lookups]),
             ignored=self._ignored.messages,
             ignored_fields=tuple(self._ignored.fields.items()),
-            rows_staged=before.rows_staged + rows.rows,
+            rows_staged=previous_counts.rows_staged + rows.rows,
             dead_staged=dead.rows,
             reasons=tuple(sorted(self._reasons.items())),
             first_dead=tuple(sorted(self._first)[:SHOWN]),
             checksums=Checksums(
-                checksum_text(int(before.checksums.rows, 16) + int(rows.checksum, 16)),
+                checksum_text(int(previous_counts.checksums.rows, 16) + int(rows.checksum, 16)),
                 dead.checksum,
             ),
         )

@@ -78,7 +78,7 @@ def load_edit(script: Path) -> Edit:
             f"{script} is not Python: line {error.lineno}", "spec", "Fix the script."
         ) from None
     except mistakes() as error:  # whatever a user's script raises
-        raise _failed(f"{script} can't be run", error, script) from None
+        raise _failure_error(f"{script} can't be run", error, script) from None
     edit = names.get(_FUNCTION)
     if not callable(edit):
         raise SpecError(
@@ -86,26 +86,26 @@ def load_edit(script: Path) -> Edit:
             "spec",
             "Write: def edit(message): ... return message, or None.",
         )
-    return _checked(edit, script)
+    return _add_checks(edit, script)
 
 
-def _checked(edit: Callable[[RefusedMessage], object], script: Path) -> Edit:
+def _add_checks(edit: Callable[[RefusedMessage], object], script: Path) -> Edit:
     """Adds checks of the function's errors and results."""
 
     def call(message: RefusedMessage) -> RefusedMessage | None:
         try:
             edited = edit(message)
         except mistakes() as error:  # whatever a user's function raises
-            raise _failed(f"{_FUNCTION} failed", error, script, message) from None
-        wrong = None if edited is None else _wrong(edited, message)
-        if wrong is not None:
-            raise _refused(f"{_FUNCTION} in {script} {wrong}", message)
+            raise _failure_error(f"{_FUNCTION} failed", error, script, message) from None
+        mistake = None if edited is None else _describe_mistake(edited, message)
+        if mistake is not None:
+            raise _refusal_error(f"{_FUNCTION} in {script} {mistake}", message)
         return edited if isinstance(edited, RefusedMessage) else None
 
     return call
 
 
-def _wrong(edited: object, message: RefusedMessage) -> str | None:
+def _describe_mistake(edited: object, message: RefusedMessage) -> str | None:
     """Describes the mistake in a returned value, without payload; None if it is right."""
     if not isinstance(edited, RefusedMessage):
         return f"returned {type(edited).__name__}, neither a message nor None"
@@ -121,9 +121,9 @@ def _wrong(edited: object, message: RefusedMessage) -> str | None:
     return None
 
 
-def _refused(what: str, message: RefusedMessage) -> SpecError:
+def _refusal_error(sentence: str, message: RefusedMessage) -> SpecError:
     return SpecError(
-        what,
+        sentence,
         "decode",
         "Nothing was committed. Fix the script, and replay the dead letters again.",
         message.topic,
@@ -132,8 +132,8 @@ def _refused(what: str, message: RefusedMessage) -> SpecError:
     )
 
 
-def _failed(
-    what: str, error: BaseException, script: Path, message: RefusedMessage | None = None
+def _failure_error(
+    failure: str, error: BaseException, script: Path, message: RefusedMessage | None = None
 ) -> SpecError:
     """Makes the error for a script's exception, without its text, which may quote a payload."""
     lines = [
@@ -141,12 +141,12 @@ def _failed(
         for frame in traceback.extract_tb(error.__traceback__)
         if Path(frame.filename) == script
     ]
-    place = f"{script}:{lines[-1]}" if lines else str(script)
-    sentence = f"{what}: {type(error).__name__} at {place}"
+    location = f"{script}:{lines[-1]}" if lines else str(script)
+    sentence = f"{failure}: {type(error).__name__} at {location}"
     return (
         SpecError(sentence, "spec", "Fix the script.")
         if message is None
-        else _refused(sentence, message)
+        else _refusal_error(sentence, message)
     )
 
 
@@ -163,17 +163,22 @@ def with_edits(
     Raises:
         SpecError: the function failed, or returned something else than a message.
     """
-    before = [_message(dead_letter) for dead_letter in dead_letters.to_pylist()]
-    after = [edit(message) for message in before]
-    tried = np.array([message is not None for message in after])
-    kept = [old if new is None else new for old, new in zip(before, after, strict=True)]
+    originals = [_message(dead_letter) for dead_letter in dead_letters.to_pylist()]
+    edits = [edit(message) for message in originals]
+    tried = np.array([message is not None for message in edits])
+    edited_messages = [
+        old if new is None else new for old, new in zip(originals, edits, strict=True)
+    ]
     changed = np.array(
-        [_payload(old) != _payload(new) for old, new in zip(before, kept, strict=True)]
+        [
+            _payload(old) != _payload(new)
+            for old, new in zip(originals, edited_messages, strict=True)
+        ]
     )
     columns = {
-        "key": pa.array([m.key for m in kept], pa.binary()),
-        "value": pa.array([m.value for m in kept], pa.binary()),
-        "headers": pa.array([_headers(m.headers) for m in kept], HEADERS),
+        "key": pa.array([m.key for m in edited_messages], pa.binary()),
+        "value": pa.array([m.value for m in edited_messages], pa.binary()),
+        "headers": pa.array([_headers(m.headers) for m in edited_messages], HEADERS),
     }
     arrays = [columns.get(name, messages[name]) for name in messages.schema.names]
     return pa.RecordBatch.from_arrays(arrays, schema=messages.schema), tried, changed
@@ -186,10 +191,10 @@ def _payload(message: RefusedMessage) -> tuple[bytes | None, bytes | None, tuple
 def _message(dead_letter: dict[str, object]) -> RefusedMessage:
     headers = tuple((header["key"], header["value"]) for header in dead_letter["headers"])  # type: ignore[attr-defined]
     plain = ("key", "value", "stage", "reason", "detail", "schema_id")
-    named = {name: dead_letter[f"_{name}"] for name in _UNCHANGEABLE} | {
+    known_fields = {name: dead_letter[f"_{name}"] for name in _UNCHANGEABLE} | {
         name: dead_letter[name] for name in plain
     }
-    return RefusedMessage(headers=headers, **named)  # type: ignore[arg-type]
+    return RefusedMessage(headers=headers, **known_fields)  # type: ignore[arg-type]
 
 
 def _headers(headers: Sequence[Header]) -> list[dict[str, object]]:

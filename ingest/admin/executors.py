@@ -98,9 +98,9 @@ class Survey:
             (trouble for trouble in map(self._read, self.splits) if trouble is not None), None
         )
         troubles = [t for t in (unread, *map(_try_writing, self.markers)) if t is not None]
-        answer = Answer(socket.gethostname(), str(Path.cwd()), sys.executable, tuple(troubles))
+        report = Answer(socket.gethostname(), str(Path.cwd()), sys.executable, tuple(troubles))
         time.sleep(STAY_SECONDS)
-        document = msgspec.json.encode(answer).decode()
+        document = msgspec.json.encode(report).decode()
         return Staged(split, SplitCounts.of_nothing(split), (document,), ())
 
     def _read(self, split: Split) -> Trouble | None:
@@ -113,19 +113,19 @@ class Survey:
 
 def _try_writing(marker: Marker) -> Trouble | None:
     """Looks for the driver's file, writes another one next to it, and removes that."""
-    place, other = Place(marker.place), f"{marker.name}-{socket.gethostname()}-{os.getpid()}"
-    do = (
+    folder, probe_name = Place(marker.place), f"{marker.name}-{socket.gethostname()}-{os.getpid()}"
+    advice = (
         "Put the table on a folder that all machines share under one name, or into an object store."
     )
     try:
-        if place.seen([marker.name])[marker.name] is None:
+        if folder.seen([marker.name])[marker.name] is None:
             return Trouble(
                 f"{marker.place} is another place there: a file that the driver has just written"
                 " doesn't exist",
-                do,
+                advice,
             )
-        place.put(other, b"windrow doctor")
-        place.remove(other)
+        folder.put(probe_name, b"windrow doctor")
+        folder.remove(probe_name)
     except WindrowError as error:
         return Trouble(f"{marker.place} can't be written there: {error.what}", error.do)
     except OSError as error:
@@ -152,7 +152,7 @@ class Surveyed(msgspec.Struct, frozen=True):
 
     @property
     def machines(self) -> list[str]:
-        return sorted({seen.machine for seen in self.executors})
+        return sorted({report.machine for report in self.executors})
 
 
 def look_around(
@@ -176,8 +176,8 @@ def look_around(
     reader = pipeline.reader(topics.read_plan("fail"))
     splits = tuple(_first_messages(pipeline, topics))
     markers = tuple(
-        Marker(_existing(place), f".windrow-doctor-{uuid.uuid4().hex}")
-        for place in sorted(set(pipeline.sink.places()))
+        Marker(_nearest_folder(uri), f".windrow-doctor-{uuid.uuid4().hex}")
+        for uri in sorted(set(pipeline.sink.places()))
     )
     for marker in markers:
         Place(marker.place).put(marker.name, b"windrow doctor")
@@ -197,12 +197,12 @@ def surveyed(engine: Engine, task: Survey, slots: Callable[[], int]) -> Surveyed
     troubles: dict[Trouble, set[str]] = defaultdict(set)
     tasks = 1
     for _ in range(_ROUNDS):
-        known = len(executors)
-        for answer in _within(LIMIT_SECONDS, partial(_answers, engine, task, tasks)):
-            executors[answer.executor] = answer
-            for trouble in answer.troubles:
-                troubles[trouble].add(answer.machine)
-        if complete := tasks > 1 and len(executors) == known:
+        executor_count = len(executors)
+        for report in _call_within(LIMIT_SECONDS, partial(_answers, engine, task, tasks)):
+            executors[report.executor] = report
+            for trouble in report.troubles:
+                troubles[trouble].add(report.machine)
+        if complete := tasks > 1 and len(executors) == executor_count:
             break
         tasks = max(2, slots())
     machines_of = {trouble: sorted(machines) for trouble, machines in troubles.items()}
@@ -210,24 +210,24 @@ def surveyed(engine: Engine, task: Survey, slots: Callable[[], int]) -> Surveyed
     return Surveyed(answers, machines_of, len(task.splits), len(task.markers), complete)
 
 
-def _within(seconds: float, call: Callable[[], list[Answer]]) -> list[Answer]:
+def _call_within(seconds: float, call: Callable[[], list[Answer]]) -> list[Answer]:
     """Calls a function with a limit: Spark waits as long as a cluster has no free worker.
 
     Raises:
         UnreachableError: it takes longer. Its thread goes on, and ends with the process.
         WindrowError: raised by the function.
     """
-    answer: Future[list[Answer]] = Future()
+    future: Future[list[Answer]] = Future()
 
     def run() -> None:
         try:
-            answer.set_result(call())
+            future.set_result(call())
         except BaseException as failed:  # raised again by the waiting thread  # noqa: BLE001
-            answer.set_exception(failed)
+            future.set_exception(failed)
 
     Thread(target=run, daemon=True).start()
     try:
-        return answer.result(seconds)
+        return future.result(seconds)
     except TimeoutError:
         raise UnreachableError(
             f"No task has ended within {seconds:.0f} s",
@@ -251,14 +251,16 @@ def _first_messages(pipeline: Pipeline, topics: Discovered) -> Iterator[Split]:
         yield Split(tp.topic, tp.partition, starts[tp], starts[tp] + 1)
 
 
-def _existing(place: str) -> str:
+def _nearest_folder(location: str) -> str:
     """A place that exists, without making one: the nearest folder at or above a local path."""
-    if "://" in place and not place.startswith("file://"):
-        return place
-    folder = Path(place.removeprefix("file://")).absolute()
+    if "://" in location and not location.startswith("file://"):
+        return location
+    folder = Path(location.removeprefix("file://")).absolute()
     nearest = next((path for path in (folder, *folder.parents) if path.is_dir()), None)
     if nearest is None:
         raise UnreachableError(
-            f"No folder above {place} exists", "setup", "Set the sink's path to an existing folder."
+            f"No folder above {location} exists",
+            "setup",
+            "Set the sink's path to an existing folder.",
         )
     return str(nearest)

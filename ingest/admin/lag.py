@@ -100,17 +100,17 @@ def uncommitted_between(pipeline: Pipeline, newest: int) -> list[Uncommitted]:
     """
     spec, windows, sink = pipeline.spec, pipeline.spec.window, pipeline.sink
     copies = pipeline.ledger.recorded(spec.id, newest)
-    left = uncommitted(windows, unbroken(copies), since_start=False)
+    gaps = uncommitted(windows, unbroken(copies), since_start=False)
     lacking = [
         Window(spec.id, *pair)
-        for one in left
-        for pair in pairwise([one.start, *labels_between(windows.grid, one.start, one.end)])
+        for gap in gaps
+        for pair in pairwise([gap.start, *labels_between(windows.grid, gap.start, gap.end)])
     ]
-    there = sorted(sink.committed(lacking)) if lacking else []
-    if not there:
-        return left
-    found = (committed.receipt for committed in filter(None, sink.looks(there)))
-    return uncommitted(windows, unbroken([*copies, *found]), since_start=False)
+    committed_windows = sorted(sink.committed(lacking)) if lacking else []
+    if not committed_windows:
+        return gaps
+    receipts = (committed.receipt for committed in filter(None, sink.looks(committed_windows)))
+    return uncommitted(windows, unbroken([*copies, *receipts]), since_start=False)
 
 
 def unbroken(receipts: Iterable[Receipt]) -> list[tuple[Receipt, Receipt]]:
@@ -126,7 +126,10 @@ def unbroken(receipts: Iterable[Receipt]) -> list[tuple[Receipt, Receipt]]:
             lasts[receipt.window.end] = receipt
     return list(
         zip(
-            *(sorted(some.values(), key=lambda one: one.window) for some in (firsts, lasts)),
+            *(
+                sorted(edges.values(), key=lambda receipt: receipt.window)
+                for edges in (firsts, lasts)
+            ),
             strict=True,
         )
     )
@@ -150,9 +153,15 @@ def uncommitted(
     first = series[0][0].window.start if series else None
     if not isinstance(windows, TimeWindows) or not isinstance(first, datetime):
         return []
-    before = len(labels_between(windows.grid, windows.start, first)) if since_start else 0
+    windows_before_first = (
+        len(labels_between(windows.grid, windows.start, first)) if since_start else 0
+    )
     return [
-        *([Uncommitted(windows.start, first, before, None)] if before else []),
+        *(
+            [Uncommitted(windows.start, first, windows_before_first, None)]
+            if windows_before_first
+            else []
+        ),
         *(
             Uncommitted(
                 stop,
@@ -160,14 +169,14 @@ def uncommitted(
                 len(labels_between(windows.grid, stop, start)),
                 sum(
                     high.offset - low.offset
-                    for low, high in between(one.plan.stop, other.plan.start).values()
+                    for low, high in between(earlier.plan.stop, later.plan.start).values()
                 )
-                if same_source(one.plan.stop, other.plan.start)
+                if same_source(earlier.plan.stop, later.plan.start)
                 else 0,
             )
-            for (_, one), (other, _) in pairwise(series)
-            if isinstance(stop := one.window.end, datetime)
-            and isinstance(start := other.window.start, datetime)
+            for (_, earlier), (later, _) in pairwise(series)
+            if isinstance(stop := earlier.window.end, datetime)
+            and isinstance(start := later.window.start, datetime)
             and stop < start
         ),
     ]
@@ -175,14 +184,15 @@ def uncommitted(
 
 def uncommitted_in_words(left: Sequence[Uncommitted]) -> str:
     """Words the windows that were left out, of which there are some, and what to do."""
-    count = sum(one.windows for one in left)
-    more = f" and {counted(len(left) - _FEW, 'more range')}" if len(left) > _FEW else ""
+    count = sum(gap.windows for gap in left)
+    more_ranges = f" and {counted(len(left) - _FEW, 'more range')}" if len(left) > _FEW else ""
     unwanted = (
         " If the first ones aren't wanted, move window.start." if left[0].offsets is None else ""
     )
     return (
         f"{counted(count, 'window')} not committed, though later"
-        f" ones are: {', '.join(one.range for one in left[:_FEW])}{more}. They were refused, or"
+        f" ones are: {', '.join(gap.range for gap in left[:_FEW])}{more_ranges}. They were"
+        " refused, or"
         f" never run: windrow run SPEC --window {left[0].range} commits them, or says why not."
         f"{unwanted}"
     )
@@ -192,9 +202,9 @@ def tell_lag(observer: Observer | None, unread: Lag) -> None:
     """Tells an observer the lag by topic; 0 without a topic if there is none (any more)."""
     if not unread.partitions:
         tell(observer, ("windrow_lag_records", 0), ("windrow_lag_seconds", 0), report=False)
-    for topic, group in groupby(unread.partitions, lambda one: one.topic):
-        behind = [(one.records, one.seconds) for one in group]
-        records, seconds = sum(n for n, _ in behind), max(age for _, age in behind)
+    for topic, group in groupby(unread.partitions, lambda partition: partition.topic):
+        lags = [(partition.records, partition.seconds) for partition in group]
+        records, seconds = sum(n for n, _ in lags), max(age for _, age in lags)
         figures = (("windrow_lag_records", records, topic), ("windrow_lag_seconds", seconds, topic))
         tell(observer, *figures, report=False)
     tell(observer, report=True)
@@ -261,11 +271,12 @@ def _cuts(snapshot: OffsetSnapshot, committed: Boundary | None) -> dict[TopicPar
     """The boundary's offsets, without topics that were made anew since."""
     if committed is None:
         return {}
-    seen = committed.by_topic()
+    committed_topics = committed.by_topic()
     same = [
         tp
         for tp in snapshot.logs
-        if tp.topic in seen and seen[tp.topic].topic_id == snapshot.topics[tp.topic].topic_id
+        if tp.topic in committed_topics
+        and committed_topics[tp.topic].topic_id == snapshot.topics[tp.topic].topic_id
     ]
     return {tp: mark.offset for tp, mark in committed.cuts(same).items()}
 
@@ -291,8 +302,8 @@ def _origins(
     if not isinstance(start, AtLabel):
         try:
             ends = {tp: OffsetAndEpoch(log.stable, None) for tp, log in logs.items()}
-            found = positions(broker, start, ends)
-            return {tp: position.offset for tp, position in found.items()}
+            start_positions = positions(broker, start, ends)
+            return {tp: position.offset for tp, position in start_positions.items()}
         except UnreachableError:
             raise
         except WindrowError:

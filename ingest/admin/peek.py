@@ -104,26 +104,30 @@ def _in_log(
     """
     if not isinstance(stop, Given):
         return stop
-    asked = [(tp, offset) for tp, offset in stop.offsets if tp in ends]
-    starts = broker.log_starts([tp for tp, _ in asked])
+    requested_offsets = [(tp, offset) for tp, offset in stop.offsets if tp in ends]
+    starts = broker.log_starts([tp for tp, _ in requested_offsets])
     return msgspec.structs.replace(
         stop,
-        offsets=tuple((tp, min(max(offset, starts[tp]), ends[tp].offset)) for tp, offset in asked),
+        offsets=tuple(
+            (tp, min(max(offset, starts[tp]), ends[tp].offset)) for tp, offset in requested_offsets
+        ),
     )
 
 
 def _read(reader: Reader, splits: Sequence[Split], limit: int | None, take: Take) -> None:
     """Reads split by split, up to the limit."""
-    left = limit
+    remaining_rows = limit
 
     def enough(batch: pa.RecordBatch) -> bool:
-        nonlocal left
-        take(batch if left is None else batch.slice(0, left))
-        left = None if left is None else left - min(left, batch.num_rows)
-        return left == 0
+        nonlocal remaining_rows
+        take(batch if remaining_rows is None else batch.slice(0, remaining_rows))
+        remaining_rows = (
+            None if remaining_rows is None else remaining_rows - min(remaining_rows, batch.num_rows)
+        )
+        return remaining_rows == 0
 
     for split in splits:
-        if left == 0 or not read_until(reader, split, enough):
+        if remaining_rows == 0 or not read_until(reader, split, enough):
             return
 
 
@@ -162,8 +166,10 @@ def _messages(batch: pa.RecordBatch) -> list[dict[str, Any]]:
     )
     return [
         message
-        | {"timestamp": iso_instant(message["timestamp"]) if inside else message["timestamp"]}
-        for message, inside in zip(plain.to_pylist(), in_calendar(stamps).to_pylist(), strict=True)
+        | {"timestamp": iso_instant(message["timestamp"]) if in_range else message["timestamp"]}
+        for message, in_range in zip(
+            plain.to_pylist(), in_calendar(stamps).to_pylist(), strict=True
+        )
     ]
 
 
@@ -265,8 +271,8 @@ def begin_of_log(broker: Broker, tp: TopicPartition, start: int, end: int) -> da
     for chunk in broker.stamps(tp, start, min(end, start + FIRST)):
         first += [stamp for stamp in chunk.timestamps.tolist() if stamp >= 0]
     stamps = pa.array(sorted(first), pa.timestamp("ms", tz="UTC"))
-    known: list[datetime] = stamps.filter(in_calendar(stamps)).to_pylist()
-    if not known:
+    timestamps: list[datetime] = stamps.filter(in_calendar(stamps)).to_pylist()
+    if not timestamps:
         return None
-    median = known[len(known) // 2]
-    return next(instant for instant in known if median - instant < timedelta(days=1))
+    median = timestamps[len(timestamps) // 2]
+    return next(instant for instant in timestamps if median - instant < timedelta(days=1))

@@ -42,8 +42,12 @@ def rebase(pipeline: Pipeline, start: Initializer | None) -> Rebase:
         SpecError, OwnerError: as `propose`.
         RefusedError: meanwhile, a later boundary was frozen, or another rebase recorded.
     """
-    before = pipeline.ledger.rebased(pipeline.spec.id)
+    earlier_rebases = pipeline.ledger.rebased(pipeline.spec.id)
     proposed = propose(pipeline, start)
-    instead_of = before[-1] if before and before[-1].label == proposed.boundary.label else None
+    instead_of = (
+        earlier_rebases[-1]
+        if earlier_rebases and earlier_rebases[-1].label == proposed.boundary.label
+        else None
+    )
     pipeline.ledger.rebase(pipeline.spec.id, proposed.boundary, instead_of)
     return proposed

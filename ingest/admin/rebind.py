@@ -59,23 +59,23 @@ class Rebind(msgspec.Struct, frozen=True):
             )
         if not self.missing:
             return [*moved, table]
-        one, last = self.missing[0].key, self.missing[-1].key
-        keys = one if one == last else f"{one} to {last}"
-        gone = (
+        first, last = self.missing[0].key, self.missing[-1].key
+        keys = first if first == last else f"{first} to {last}"
+        missing_note = (
             f"It lacks {counted(len(self.missing), 'committed window')} that the ledger knows:"
             f" {keys}."
         )
-        again = (
+        rerun_note = (
             "They can be run again from the same offsets, as long as the topic holds those; the"
             " ledger forgets that they were committed."
         )
-        twice = (
+        duplicates_note = (
             ""
             if self.replaces
             else " If only their receipts are lost, their rows will be in the table twice: windrow"
             " verify SPEC --restore-receipts puts the receipts back."
         )
-        return [*moved, table, f"{gone} {again}{twice}"]
+        return [*moved, table, f"{missing_note} {rerun_note}{duplicates_note}"]
 
 
 def propose(pipeline: Pipeline) -> Rebind:
@@ -98,31 +98,31 @@ def rebind(pipeline: Pipeline) -> Rebind:
         SpecError, OwnerError: as `propose`.
         RefusedError: another table was recorded meanwhile.
     """
-    proposal, held = _look(pipeline)
+    proposal, table_receipts = _look(pipeline)
     pipeline.ledger.rebind(pipeline.spec.id, proposal.table, proposal.before, proposal.missing)
-    for receipt in held:
+    for receipt in table_receipts:
         pipeline.ledger.record(receipt, pipeline.sink.receipt_text(receipt))
     return proposal
 
 
 def _look(pipeline: Pipeline) -> tuple[Rebind, Sequence[Receipt]]:
     spec, ledger, sink = pipeline.spec, pipeline.ledger, pipeline.sink
-    before, copies = ledger.sink(spec.id), {r.window: r for r in ledger.recorded(spec.id)}
+    previous_table, copies = ledger.sink(spec.id), {r.window: r for r in ledger.recorded(spec.id)}
     bound = sink.owner()
     if bound is not None:
         refuse_other_owner(spec.sink_path(), bound, pipeline.owner())
     receipts = {c.receipt.window: c.receipt for c in sink.receipts()}
-    held = {window: receipts[window] for window in sink.committed(list(receipts))}
-    for window in sorted(held.keys() & copies.keys()):
-        if held[window].digest != copies[window].digest:
+    table_receipts = {window: receipts[window] for window in sink.committed(list(receipts))}
+    for window in sorted(table_receipts.keys() & copies.keys()):
+        if table_receipts[window].digest != copies[window].digest:
             raise OwnerError(
                 f"The table {sink.identity} has window {window.key} with another plan than the"
                 " ledger",
                 "setup",
                 "It is not the table that was written with this ledger: nothing was recorded.",
             )
-    missing = tuple(sorted(copies.keys() - held.keys()))
-    if (before is None or sink.is_at(before)) and not missing:
+    missing = tuple(sorted(copies.keys() - table_receipts.keys()))
+    if (previous_table is None or sink.is_at(previous_table)) and not missing:
         sink.columns_to_come()
         raise SpecError(
             f"Pipeline {spec.id} writes to {sink.identity}, and the table has all windows that the"
@@ -130,16 +130,16 @@ def _look(pipeline: Pipeline) -> tuple[Rebind, Sequence[Receipt]]:
             "setup",
             "There is nothing to rebind: just run it.",
         )
-    refused = [held[w] for w in sorted(held) if held[w].counts.dead]
+    refused = [table_receipts[w] for w in sorted(table_receipts) if table_receipts[w].counts.dead]
     dead = not refused or bool(
         pipeline.dead_letters.read(refused[-1].window, refused[-1].attempt, 1).num_rows
     )
     return Rebind(
-        before,
+        previous_table,
         sink.identity,
         bound is not None,
-        len(held),
+        len(table_receipts),
         missing,
         dead,
         sink.capabilities.replaces,
-    ), list(held.values())
+    ), list(table_receipts.values())

@@ -117,9 +117,13 @@ def _restore(pipeline_id: str, ledger: Ledger, frozen: Frozen) -> None:
             _refuse_different(stretch, ledger.freeze(pipeline_id, stretch))
             stretch = []
             if rebase is not None:
-                known = [one for one in ledger.rebased(pipeline_id) if one.label == rebase.label]
-                if known:
-                    _refuse_different([rebase], known)
+                existing_rebases = [
+                    recorded
+                    for recorded in ledger.rebased(pipeline_id)
+                    if recorded.label == rebase.label
+                ]
+                if existing_rebases:
+                    _refuse_different([rebase], existing_rebases)
                 else:
                     ledger.rebase(pipeline_id, rebase)
 
@@ -154,11 +158,12 @@ def _freeze_unfinished(pipeline_id: str, sink: Sink, ledger: Ledger) -> tuple[st
     return (note,)
 
 
-def _refuse_different(wanted: Sequence[Boundary], recorded: Sequence[Boundary]) -> None:
-    for one, other in zip(wanted, recorded, strict=True):
-        if difference(one, other):
+def _refuse_different(expected: Sequence[Boundary], recorded: Sequence[Boundary]) -> None:
+    for boundary, recorded_boundary in zip(expected, recorded, strict=True):
+        if difference(boundary, recorded_boundary):
             raise _contradiction(
-                f"its boundary {label_text(one.label)} is another one: {difference(one, other)}"
+                f"its boundary {label_text(boundary.label)} is another one:"
+                f" {difference(boundary, recorded_boundary)}"
             )
 
 
@@ -168,10 +173,10 @@ def refuse_foreign(pipeline_id: str, bound: TableOwner, receipts: Sequence[Recei
     Raises:
         IdentityError: names the difference.
     """
-    named = {bound.pipeline, *(r.window.pipeline for r in receipts)}
-    if named != {pipeline_id}:
+    pipeline_ids = {bound.pipeline, *(r.window.pipeline for r in receipts)}
+    if pipeline_ids != {pipeline_id}:
         raise IdentityError(
-            f"The table belongs to pipeline {', '.join(sorted(named))}, the spec is of"
+            f"The table belongs to pipeline {', '.join(sorted(pipeline_ids))}, the spec is of"
             f" {pipeline_id}",
             "ledger",
             "Nothing was rebuilt. Check id and sink in the spec.",
@@ -208,9 +213,10 @@ def boundaries(receipts: Sequence[Receipt]) -> Frozen:
     for lower, upper in pairwise(ends):
         if lower.label not in rebases and not same_source(lower, upper):
             rebases[lower.label] = _assumed_rebase(lower.label, upper)
-            place = f"{label_text(lower.label)} and {label_text(upper.label)}"
+            label_range = f"{label_text(lower.label)} and {label_text(upper.label)}"
             notes.append(
-                f"The source was replaced somewhere between {place}; windows between them can't be"
+                f"The source was replaced somewhere between {label_range}; windows between"
+                " them can't be"
                 " read any more."
             )
     below = [None, *(rebases.get(b.label, b) for b in ends[:-1])]
@@ -224,9 +230,9 @@ def boundaries(receipts: Sequence[Receipt]) -> Frozen:
 def _by_label(cuts: Iterable[Boundary]) -> dict[Label, Boundary]:
     by_label: dict[Label, Boundary] = {}
     for boundary in cuts:
-        known = by_label.setdefault(boundary.label, boundary)
-        if difference(known, boundary):
-            raise _disagreement(known, difference(known, boundary))
+        first_boundary = by_label.setdefault(boundary.label, boundary)
+        if difference(first_boundary, boundary):
+            raise _disagreement(first_boundary, difference(first_boundary, boundary))
     return by_label
 
 
@@ -245,12 +251,14 @@ def _with_begins(boundary: Boundary, lower: Boundary | None) -> Boundary:
 
     The boundaries between the two, which would have the real one, are lost.
     """
-    known = (
+    known_tps = (
         set()
         if lower is None
         else lower.cuts(boundary.by_tp()).keys() | {b.tp for b in boundary.start_marks}
     )
-    missing: list[Mark] = [] if lower is None else [m for m in boundary.marks if m.tp not in known]
+    missing: list[Mark] = (
+        [] if lower is None else [m for m in boundary.marks if m.tp not in known_tps]
+    )
     return (
         msgspec.structs.replace(
             boundary, start_marks=tuple(sorted((*boundary.start_marks, *missing)))
@@ -260,17 +268,17 @@ def _with_begins(boundary: Boundary, lower: Boundary | None) -> Boundary:
     )
 
 
-def _disagreement(boundary: Boundary, how: str) -> IdentityError:
+def _disagreement(boundary: Boundary, details: str) -> IdentityError:
     return IdentityError(
-        f"Two receipts disagree about the boundary {label_text(boundary.label)}: {how}",
+        f"Two receipts disagree about the boundary {label_text(boundary.label)}: {details}",
         "ledger",
         "Nothing was rebuilt. Run windrow verify.",
     )
 
 
-def _contradiction(what: str) -> OwnerError:
+def _contradiction(details: str) -> OwnerError:
     return OwnerError(
-        f"The ledger contradicts the table's receipts: {what}",
+        f"The ledger contradicts the table's receipts: {details}",
         "ledger",
         "If the ledger that the table was begun with is there, set `state` to it. Else:"
         f" {LEDGER_ANEW}",

@@ -71,71 +71,89 @@ def restore(pipeline_id: str, sink: Sink, ledger: Ledger, *, dry_run: bool) -> R
     """
     audit = sink.audit()
     # before anything that the receipts are chosen by
-    lists = [(one, version) for one in audit.lists if (version := one.lost_at) is not None]
+    lists = [
+        (list_audit, version)
+        for list_audit in audit.lists
+        if (version := list_audit.lost_at) is not None
+    ]
     recorded = ledger.recorded(pipeline_id)
     windows = {r.window.key: r.window for r in recorded}
     # the ledger's copies are of the table with the receipts
-    chosen = [
-        (table, version, _committed(table, ledger, recorded if table is audit.lists[-1] else ()))
+    chosen_receipts = [
+        (
+            table,
+            version,
+            _find_committed(table, ledger, recorded if table is audit.lists[-1] else ()),
+        )
         for table, version in lists
     ]
-    listed = {table.place: tuple(found) for table, _, found in chosen}
+    listed = {table.place: tuple(receipt_by_key) for table, _, receipt_by_key in chosen_receipts}
     if listed and dry_run:
         return Restored((), (), dry_run, listed)
-    for table, version, found in chosen:
-        table.relist(version, found.values())
-    held = list(audit.receipts())
-    if sink.capabilities.replaces and recorded and not held and sink.owner() is None:
+    for table, version, receipt_by_key in chosen_receipts:
+        table.relist(version, receipt_by_key.values())
+    table_receipts = list(audit.receipts())
+    if sink.capabilities.replaces and recorded and not table_receipts and sink.owner() is None:
         absent = missing_table_error(sink, len(recorded), absent=True)
         return Restored((), (failure(absent, "table"),), dry_run)
-    lost = {one.key: one for one in held if isinstance(one, Unreadable)}
-    readable = {one.receipt.window.key for one in held if isinstance(one, Committed)}
-    unreadable = set(lost)
+    lost_by_key = {
+        receipt.key: receipt for receipt in table_receipts if isinstance(receipt, Unreadable)
+    }
+    readable = {
+        receipt.receipt.window.key for receipt in table_receipts if isinstance(receipt, Committed)
+    }
+    unreadable = set(lost_by_key)
     if not sink.capabilities.replaces:
-        for key in sorted(windows.keys() - lost.keys() - readable):
-            lost[key] = Unreadable(key, f"the window {RECEIPT_MISSING}", "")
-    if lost and isinstance(audit, PublishedAudit):
-        unknown = sorted(audit.outside(pipeline_id).keys() - lost.keys() - readable)
+        for key in sorted(windows.keys() - lost_by_key.keys() - readable):
+            lost_by_key[key] = Unreadable(key, f"the window {RECEIPT_MISSING}", "")
+    if lost_by_key and isinstance(audit, PublishedAudit):
+        unknown = sorted(audit.outside(pipeline_id).keys() - lost_by_key.keys() - readable)
         if unknown:
             return Restored((), (_without_receipt(unknown),), dry_run)
-    done, failed = list[str](), list[Finding]()
-    for key, why in lost.items():
+    restored_keys, failed = list[str](), list[Finding]()
+    for key, problem in lost_by_key.items():
         window = max(windows.values(), default=None) if key == OWNER else windows.get(key)
         text = None if window is None else ledger.written(window)
         if window is None or text is None:
-            what = f"{why.what}; the ledger has no copy of it"
-            failed.append(Finding("wrong", "receipts", what, why.do or _BACKUP, key))
+            message = f"{problem.what}; the ledger has no copy of it"
+            failed.append(Finding("wrong", "receipts", message, problem.do or _BACKUP, key))
             continue
         try:
             audit.restore(window, text, dry_run=dry_run)
         except RefusedError as error:
             failed.append(failure(error, "receipts", key))
         else:
-            done.append(key)
-    if done and not dry_run:
+            restored_keys.append(key)
+    if restored_keys and not dry_run:
         # a receipt that was under another window's key is back under its own
-        still = {one.key: one for one in audit.receipts() if isinstance(one, Unreadable)}
-        failed = [one for one in failed if one.window not in unreadable - still.keys()]
-        failed += [
-            Finding("wrong", "receipts", still[key].what, still[key].do, key)
-            for key in done
-            if key in still
+        still_unreadable = {
+            receipt.key: receipt for receipt in audit.receipts() if isinstance(receipt, Unreadable)
+        }
+        failed = [
+            finding
+            for finding in failed
+            if finding.window not in unreadable - still_unreadable.keys()
         ]
-        done = [key for key in done if key not in still]
-    return Restored(tuple(done), tuple(failed), dry_run, listed)
+        failed += [
+            Finding("wrong", "receipts", still_unreadable[key].what, still_unreadable[key].do, key)
+            for key in restored_keys
+            if key in still_unreadable
+        ]
+        restored_keys = [key for key in restored_keys if key not in still_unreadable]
+    return Restored(tuple(restored_keys), tuple(failed), dry_run, listed)
 
 
 def _without_receipt(keys: Sequence[str]) -> Finding:
     """The finding of published windows that a run would publish again, once others are restored."""
-    what = (
+    message = (
         f"rows of {first_few(keys)} are published, and neither the table nor the ledger has a"
         " receipt of them: the ledger is an older copy, or a run of them died"
     )
-    do = f"Nothing was restored, for the next run would publish them once more. {NEWER_LEDGER}"
-    return Finding("wrong", "receipts", what, do)
+    advice = f"Nothing was restored, for the next run would publish them once more. {NEWER_LEDGER}"
+    return Finding("wrong", "receipts", message, advice)
 
 
-def _committed(
+def _find_committed(
     table: ListAudit, ledger: Ledger, recorded: Sequence[Receipt]
 ) -> Mapping[str, WrittenReceipt]:
     """The receipts of all windows that a table holds, by their keys, without its list.
@@ -151,22 +169,30 @@ def _committed(
     copied = {
         r.window.key: (r, text) for r in recorded if (text := ledger.written(r.window)) is not None
     }
-    every = sorted((*copied.values(), *table.kept()), key=lambda one: -one[0].generation)
+    written_receipts = sorted(
+        (*copied.values(), *table.kept()), key=lambda written: -written[0].generation
+    )
     if table.keyed is not None:
-        for choice in ({r.window.key: (r, text) for r, text in reversed(every)}, copied):
+        for choice in ({r.window.key: (r, text) for r, text in reversed(written_receipts)}, copied):
             receipts = [receipt for receipt, _ in choice.values()]
             if not compare_merged(receipts, table, table.keyed, deep=True, whole=True):
                 return choice
     else:
-        held, found = table.windows(), dict[str, WrittenReceipt]()
-        known = held | copied.keys()
-        for receipt, text in every:
+        held_windows, receipt_by_window = table.windows(), dict[str, WrittenReceipt]()
+        known_windows = held_windows | copied.keys()
+        for receipt, text in written_receipts:
             key = receipt.window.key
-            if key in known and key not in found and not compare_values(receipt, table):
-                found[key] = receipt, text
-        found = {key: one for key, one in copied.items() if key in held} | found
-        if held <= found.keys():
-            return found
+            if (
+                key in known_windows
+                and key not in receipt_by_window
+                and not compare_values(receipt, table)
+            ):
+                receipt_by_window[key] = receipt, text
+        receipt_by_window = {
+            key: written for key, written in copied.items() if key in held_windows
+        } | receipt_by_window
+        if held_windows <= receipt_by_window.keys():
+            return receipt_by_window
     raise DamagedError(
         f"the table {table.place} has lost which windows it holds, and its rows are those of no"
         " receipts",

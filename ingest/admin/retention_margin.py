@@ -94,8 +94,8 @@ def _of_windows(pipeline: Pipeline, grid: TimeWindows) -> RetentionMargin:
     spec, now = pipeline.spec, pipeline.now()
     oldest = next_window(pipeline, grid)
     start = pipeline.ledger.start(spec.id, oldest.start)
-    topics, gone = _topics_and_losses(pipeline, start)
-    return of_window(oldest, topics, gone, now, deletes=_deletes(pipeline))
+    topics, lost_partitions = _topics_and_losses(pipeline, start)
+    return of_window(oldest, topics, lost_partitions, now, deletes=_deletes(pipeline))
 
 
 def _topics_and_losses(
@@ -172,7 +172,11 @@ def of_window(
             f"{window} has lost its beginning in {first_few(gone, _FEW)}",
             _FIX_START.format("retention.ms"),
         )
-    expiring = [(*kept, t.topic) for t in topics if (kept := _kept(t, deletes=deletes)) is not None]
+    expiring = [
+        (*retention, t.topic)
+        for t in topics
+        if (retention := _retention_of(t, deletes=deletes)) is not None
+    ]
     span, setting, topic = min(expiring, default=(None, "", ""))
     if now < end:
         if span is None or start + span > end:
@@ -199,43 +203,48 @@ def of_unread(
         deletes: whether the table needs the deletes of compacted topics.
     """
     parts = list(partitions)
-    gone = [TopicPartition(p.topic, p.partition) for p in parts if p.lost]
-    if gone:
+    lost_partitions = [TopicPartition(p.topic, p.partition) for p in parts if p.lost]
+    if lost_partitions:
         return RetentionMargin(
             "fail",
-            f"unread offsets are gone from {first_few(gone, _FEW)}",
+            f"unread offsets are gone from {first_few(lost_partitions, _FEW)}",
             "Set source.on_loss: skip to go on without them.",
         )
     waiting = [p for p in parts if p.records]
     if not waiting:
         return RetentionMargin("ok", "nothing is unread")
     expiring = [
-        (kept[0] - timedelta(seconds=p.seconds), kept, p)
+        (retention[0] - timedelta(seconds=p.seconds), retention, p)
         for p in waiting
-        if p.topic in topics and (kept := _kept(topics[p.topic], deletes=deletes)) is not None
+        if p.topic in topics
+        and (retention := _retention_of(topics[p.topic], deletes=deletes)) is not None
     ]
     if not expiring:
         return RetentionMargin("ok", "the unread messages do not expire by time")
-    left, (span, setting), first = min(expiring, key=lambda e: e[0])
-    place = f"the first unread message, in {first.topic}[{first.partition}]@{first.start},"
+    remaining_time, (span, setting), first = min(expiring, key=lambda e: e[0])
+    subject = f"the first unread message, in {first.topic}[{first.partition}]@{first.start},"
     near = max(span, timedelta(milliseconds=1)) / NEAR
-    return _margin(place, first.topic, setting, left, near, _FIX)
+    return _margin(subject, first.topic, setting, remaining_time, near, _FIX)
 
 
 def _margin(
-    what: str, topic: str, setting: str, left: timedelta, near: timedelta, fix: str
+    message: str, topic: str, setting: str, remaining_time: timedelta, near: timedelta, fix: str
 ) -> RetentionMargin:
     """Warns of what expires in a topic when its time is over, or nearly over."""
-    if left < timedelta(0):
-        what = f"{what} is older than the {setting} of {topic}; {_LOST[setting]}"
-    elif left < near:
-        what = f"{what} begins to expire in {topic} in {_hours(left)} ({setting})"
+    if remaining_time < timedelta(0):
+        message = f"{message} is older than the {setting} of {topic}; {_LOST[setting]}"
+    elif remaining_time < near:
+        message = f"{message} begins to expire in {topic} in {_hours(remaining_time)} ({setting})"
     else:
-        return RetentionMargin("ok", f"{what} is kept for {_hours(left)} more", left=left)
-    return RetentionMargin("warn", what, fix.format(setting) + see_runbook("retention"), left)
+        return RetentionMargin(
+            "ok", f"{message} is kept for {_hours(remaining_time)} more", left=remaining_time
+        )
+    return RetentionMargin(
+        "warn", message, fix.format(setting) + see_runbook("retention"), remaining_time
+    )
 
 
-def _kept(topic: TopicInfo, *, deletes: bool) -> tuple[timedelta, str] | None:
+def _retention_of(topic: TopicInfo, *, deletes: bool) -> tuple[timedelta, str] | None:
     """How long a topic keeps what the table needs, and by which setting; None: for ever."""
     times = [
         (topic.retention_ms, "retention.ms"),

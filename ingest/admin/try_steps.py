@@ -58,13 +58,13 @@ def through_steps(pipeline: Pipeline, messages: pa.RecordBatch) -> list[Step]:
             *(messages[name].to_pylist() for name in ("topic", "partition", "offset")), strict=True
         )
     ]
-    found, had = [], np.arange(messages.num_rows)
-    found.append(_step("decode", had, decoded, places))
-    for name, transform in _named(pipeline.transform()):
-        had = decoded.row_index.to_numpy()
+    steps, indices_before = [], np.arange(messages.num_rows)
+    steps.append(_step("decode", indices_before, decoded, places))
+    for name, transform in _name_transforms(pipeline.transform()):
+        indices_before = decoded.row_index.to_numpy()
         decoded = checked_verdict(transform, transform.open()(decoded, messages))
-        found.append(_step(name, had, decoded, places))
-    return found
+        steps.append(_step(name, indices_before, decoded, places))
+    return steps
 
 
 def of_lines(lines: Iterable[bytes], topic: str) -> pa.RecordBatch:
@@ -84,39 +84,41 @@ def of_lines(lines: Iterable[bytes], topic: str) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(arrays, MESSAGES.names)
 
 
-def _named(transform: Transform) -> Iterator[tuple[str, Transform]]:
+def _name_transforms(transform: Transform) -> Iterator[tuple[str, Transform]]:
     if isinstance(transform, Chain):
-        for each in transform.transforms:
-            yield from _named(each)
+        for inner in transform.transforms:
+            yield from _name_transforms(inner)
     elif isinstance(transform, Validate):
         yield f"rules of {transform.model}", transform
     else:
         yield getattr(transform, "setting", type(transform).__name__), transform
 
 
-def _step(name: str, had: Any, decoded: Decoded, places: list[str]) -> Step:
+def _step(name: str, indices_before: Any, decoded: Decoded, places: list[str]) -> Step:
     """Compares a verdict with the messages that were there before it."""
-    kept = set(decoded.row_index.to_pylist())
+    kept_indices = set(decoded.row_index.to_pylist())
     if decoded.deletes is not None:
-        kept |= set(decoded.deletes.index.to_pylist())
-    whys = (decoded.dead_stage, decoded.dead_reason, decoded.dead_detail)
+        kept_indices |= set(decoded.deletes.index.to_pylist())
+    reason_columns = (decoded.dead_stage, decoded.dead_reason, decoded.dead_detail)
     dead = {
         index: RemovedMessage(places[index], f"dead at {stage}: {reason}", detail)
         for index, stage, reason, detail in zip(
-            decoded.dead_index.to_pylist(), *(why.to_pylist() for why in whys), strict=True
+            decoded.dead_index.to_pylist(),
+            *(column.to_pylist() for column in reason_columns),
+            strict=True,
         )
     }
-    left = (
+    removed_messages = (
         dead.get(index, RemovedMessage(places[index], "no row"))
-        for index in np.unique(had).tolist()
-        if index not in kept
+        for index in np.unique(indices_before).tolist()
+        if index not in kept_indices
     )
     return Step(
         name,
         tuple(decoded.rows.schema.names),
         tuple(places[index] for index in decoded.row_index.to_pylist()),
         tuple(map(_json, decoded.rows.to_pylist())),
-        tuple(left),
+        tuple(removed_messages),
     )
 
 

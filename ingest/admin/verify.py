@@ -97,18 +97,24 @@ def verify(
         "ledger", lambda: against_ledger(pipeline, receipts, unread, sink, ledger)
     )
     # the comparison with the ledger has reported them
-    lost = (
+    lost_windows = (
         () if sink.capabilities.replaces else [f.window for f in by_ledger if f.window is not None]
     )
-    findings += _unrepeatable(receipts)
-    findings += [*compare_receipts(receipts), *tiles(receipts, {*unread, *lost}), *by_ledger]
+    findings += _find_unrepeatable(receipts)
+    findings += [
+        *compare_receipts(receipts),
+        *tiles(receipts, {*unread, *lost_windows}),
+        *by_ledger,
+    ]
     if audit.keyed is None:
         findings += _findings_of(
             "table",
-            lambda: _foreign({r.window.key for r in receipts} | unread.keys(), audit.windows()),
+            lambda: _find_foreign_rows(
+                {r.window.key for r in receipts} | unread.keys(), audit.windows()
+            ),
         )
         findings += _per_window(
-            "table", receipts, lambda r: _compare_held(r, audit, sink.capabilities)
+            "table", receipts, lambda r: _compare_table_rows(r, audit, sink.capabilities)
         )
     else:
         findings += compare_merged(receipts, audit, audit.keyed, deep=deep, whole=not unread)
@@ -118,7 +124,9 @@ def verify(
         lambda r: compare_dead(r, dead_letters.count(r.window, r.attempt), sink.capabilities),
     )
     if dead_topic is not None:
-        findings += _per_window("table", receipts, partial(_unpublished, dead_letters, dead_topic))
+        findings += _per_window(
+            "table", receipts, partial(_find_unpublished, dead_letters, dead_topic)
+        )
     if deep:
         findings += find_unnamed(pipeline, audit, sink.capabilities)
         findings += compare_contents(receipts, audit, dead_letters, sink.capabilities)
@@ -128,17 +136,22 @@ def verify(
     return Verified(len(receipts), sum(map(_rows, receipts)), tuple(findings))
 
 
-def _unrepeatable(receipts: Sequence[Receipt]) -> list[Finding]:
+def _find_unrepeatable(receipts: Sequence[Receipt]) -> list[Finding]:
     """Names the windows whose lookups can't be asked again for what they answered."""
-    asked = [(r.window.key, [p.source for p in _pins(r) if not p.version]) for r in receipts]
-    services, keys = {source for _, of in asked for source in of}, [key for key, of in asked if of]
+    window_sources = [
+        (r.window.key, [p.source for p in _pins(r) if not p.version]) for r in receipts
+    ]
+    services, keys = (
+        {source for _, sources in window_sources for source in sources},
+        [key for key, sources in window_sources if sources],
+    )
     if not keys:
         return []
-    what = (
+    message = (
         f"{counted(len(keys), 'window')} from {keys[0]} to {keys[-1]} rest on answers of"
         f" {', '.join(sorted(services))}, which can't be asked for them again"
     )
-    return [Finding("info", "windows", what, "A replay looks up in what is there then.")]
+    return [Finding("info", "windows", message, "A replay looks up in what is there then.")]
 
 
 def _pins(receipt: Receipt) -> tuple[Pin, ...]:
@@ -177,19 +190,22 @@ def _per_window(
 
 def compare_receipts(receipts: Sequence[Receipt]) -> list[Finding]:
     """Checks the counts of each receipt, and that no offset is in two windows. Pure."""
-    findings = [f for r in receipts for f in (*_one_receipt(r), *_partial(r))]
+    findings = [f for r in receipts for f in (*_one_receipt(r), *_partial_findings(r))]
     ranges = sorted((c, r.window.key) for r in receipts for c in covered(r.plan))
-    for (left, one), (right, two) in pairwise(ranges):
-        if left.overlaps(right):
-            place = f"partition {left.partition} of topic {left.topic_id}"
-            what = f"offset {right.start} of {place} is in two windows: {one} and {two}"
+    for (lower, lower_key), (upper, upper_key) in pairwise(ranges):
+        if lower.overlaps(upper):
+            partition = f"partition {lower.partition} of topic {lower.topic_id}"
+            message = (
+                f"offset {upper.start} of {partition} is in two windows: {lower_key} and"
+                f" {upper_key}"
+            )
             findings.append(
                 Finding(
                     "wrong",
                     "receipts",
-                    what,
+                    message,
                     "Replay neither of them before you know which one has the rows.",
-                    two,
+                    upper_key,
                 )
             )
     return findings
@@ -197,7 +213,7 @@ def compare_receipts(receipts: Sequence[Receipt]) -> list[Finding]:
 
 def _one_receipt(receipt: Receipt) -> list[Finding]:
     counts, length = receipt.counts, sum(s.stop - s.start for s in receipt.plan.splits)
-    planned = Counter((s.topic, s.partition, s.start, s.stop) for s in receipt.plan.splits)
+    planned_splits = Counter((s.topic, s.partition, s.start, s.stop) for s in receipt.plan.splits)
     split_counts = Counter((s.topic, s.partition, s.start, s.stop) for s in receipt.splits)
     problems = []
     if counts.read != counts.valid + counts.dead + counts.dropped + counts.filtered:
@@ -207,7 +223,7 @@ def _one_receipt(receipt: Receipt) -> list[Finding]:
     if counts.read + counts.invisible + counts.skipped != length:
         parts = f"{counts.read} read + {counts.invisible} invisible + {counts.skipped} skipped"
         problems.append(f"{parts} are not the {counted(length, 'offset')} of the plan")
-    if planned != split_counts:
+    if planned_splits != split_counts:
         problems.append("its splits are not those of its plan")
     problems += uncovered(receipt.plan)
     if receipt.stop is not None and not receipt.stop.covers(receipt.plan.splits):
@@ -215,12 +231,12 @@ def _one_receipt(receipt: Receipt) -> list[Finding]:
     return [Finding("wrong", "receipts", p, REPORT, receipt.window.key) for p in problems]
 
 
-def _partial(receipt: Receipt) -> list[Finding]:
+def _partial_findings(receipt: Receipt) -> list[Finding]:
     """The losses of a window that was committed with `on_loss: skip`."""
-    do = "These messages can't be read any more; the rest of the window is complete."
+    advice = "These messages can't be read any more; the rest of the window is complete."
     return [
-        Finding("info", "receipts", f"the window is partial: {lost}", do, receipt.window.key)
-        for lost in receipt.partial
+        Finding("info", "receipts", f"the window is partial: {loss}", advice, receipt.window.key)
+        for loss in receipt.partial
     ]
 
 
@@ -230,13 +246,15 @@ def uncovered(plan: Plan) -> list[str]:
     for split in sorted(plan.splits):
         splits[split.tp].append(split)
     try:
-        wanted = between(plan.start, plan.stop)
+        expected_ranges = between(plan.start, plan.stop)
     except ValueError as error:
         return [str(error)]
     problems = [
-        f"{tp} is read, and is missing in its boundary" for tp in splits if tp not in wanted
+        f"{tp} is read, and is missing in its boundary"
+        for tp in splits
+        if tp not in expected_ranges
     ]
-    for tp, (low, high) in wanted.items():
+    for tp, (low, high) in expected_ranges.items():
         edges = [low.offset, *(o for s in splits[tp] for o in (s.start, s.stop)), high.offset]
         if any(a != b for a, b in zip(edges[::2], edges[1::2], strict=True)):
             problems.append(
@@ -255,38 +273,40 @@ def tiles(receipts: Sequence[Receipt], unread: Collection[str] = ()) -> list[Fin
     them in it is not reported.
     """
     first = receipts[0].window.start if receipts else 0
-    findings = _gap(0, first, unread) if isinstance(first, int) and first > 0 else []
+    findings = _gap_findings(0, first, unread) if isinstance(first, int) and first > 0 else []
     return findings + [
-        f for left, right in pairwise(receipts) for f in _between(left, right, unread)
+        f
+        for earlier, later in pairwise(receipts)
+        for f in _compare_neighbours(earlier, later, unread)
     ]
 
 
-def _between(left: Receipt, right: Receipt, unread: Collection[str]) -> list[Finding]:
-    stop, start = left.plan.stop, right.plan.start
+def _compare_neighbours(earlier: Receipt, later: Receipt, unread: Collection[str]) -> list[Finding]:
+    stop, start = earlier.plan.stop, later.plan.start
     if is_later(stop.label, start.label):
-        what = f"windows {left.window.key} and {right.window.key} overlap in time"
+        message = f"windows {earlier.window.key} and {later.window.key} overlap in time"
         return [
-            Finding("wrong", "windows", what, "Was the grid changed by hand?", right.window.key)
+            Finding("wrong", "windows", message, "Was the grid changed by hand?", later.window.key)
         ]
-    replaced = [] if same_source(stop, start) else [_replaced(stop, start)]
+    replaced = [] if same_source(stop, start) else [_replaced_finding(stop, start)]
     if stop.label != start.label:
-        return [*_gap(stop.label, start.label, unread), *replaced]
+        return [*_gap_findings(stop.label, start.label, unread), *replaced]
     unlike = stop_start_difference(stop, start)
     if unlike:
-        what = f"the end of window {left.window.key} is not the start of the next: {unlike}"
+        message = f"the end of window {earlier.window.key} is not the start of the next: {unlike}"
         return [
             Finding(
                 "wrong",
                 "windows",
-                what,
+                message,
                 "Messages between them are lost, or in the table twice.",
-                right.window.key,
+                later.window.key,
             )
         ]
     return replaced
 
 
-def _gap(start: Label, end: Label, unread: Collection[str]) -> list[Finding]:
+def _gap_findings(start: Label, end: Label, unread: Collection[str]) -> list[Finding]:
     """The finding of a gap between two labels.
 
     Windows in time may be left out. A micro-batch is committed before the next one is
@@ -294,18 +314,18 @@ def _gap(start: Label, end: Label, unread: Collection[str]) -> list[Finding]:
     """
     if any(label_text(start) <= key < label_text(end) for key in unread):
         return []
-    what = f"not committed: {label_text(start)} / {label_text(end)}"
+    message = f"not committed: {label_text(start)} / {label_text(end)}"
     if isinstance(start, int):
-        do = (
+        advice = (
             "Later micro-batches are committed, so these commits were lost. Was the table restored"
             " from a backup? Run them by their numbers."
         )
-        return [Finding("wrong", "windows", what, do)]
-    return [Finding("info", "windows", what, "Run them if they are wanted.")]
+        return [Finding("wrong", "windows", message, advice)]
+    return [Finding("info", "windows", message, "Run them if they are wanted.")]
 
 
-def _replaced(stop: Boundary, start: Boundary) -> Finding:
-    where = (
+def _replaced_finding(stop: Boundary, start: Boundary) -> Finding:
+    label_range = (
         label_text(start.label)
         if start.label == stop.label
         else f"{label_text(stop.label)} / {label_text(start.label)}"
@@ -313,29 +333,37 @@ def _replaced(stop: Boundary, start: Boundary) -> Finding:
     return Finding(
         "info",
         "windows",
-        f"the source was replaced at {where} (rebase)",
+        f"the source was replaced at {label_range} (rebase)",
         "Windows before it can't be replayed.",
     )
 
 
-def _foreign(known: Collection[str], filled: Collection[str | None]) -> list[Finding]:
-    do = "Another program wrote to the table. Only rows of committed windows are windrow's."
-    lost = "Delete them before a window is replayed: if they were windrow's, it writes them again."
-    what = "the table holds rows of"
+def _find_foreign_rows(
+    known_keys: Collection[str], filled: Collection[str | None]
+) -> list[Finding]:
+    advice = "Another program wrote to the table. Only rows of committed windows are windrow's."
+    null_advice = (
+        "Delete them before a window is replayed: if they were windrow's, it writes them again."
+    )
+    message_start = "the table holds rows of"
     return [
-        Finding("wrong", "table", f"{what} no window, for that column is null", lost)
+        Finding(
+            "wrong", "table", f"{message_start} no window, for that column is null", null_advice
+        )
         if key is None
-        else Finding("wrong", "table", f"{what} a window without a receipt", do, key)
-        for key in sorted(set(filled) - set(known), key=str)
+        else Finding("wrong", "table", f"{message_start} a window without a receipt", advice, key)
+        for key in sorted(set(filled) - set(known_keys), key=str)
     ]
 
 
-def _compare_held(receipt: Receipt, audit: Audit, capabilities: Capabilities) -> list[Finding]:
-    held = audit.rows_held(receipt.window)
-    found = compare_rows(receipt, held, capabilities)
-    if not found or not isinstance(audit, PublishedAudit):
-        return found
-    return compare_rows(receipt, held, capabilities, audit.may_lack(receipt.window))
+def _compare_table_rows(
+    receipt: Receipt, audit: Audit, capabilities: Capabilities
+) -> list[Finding]:
+    table_rows = audit.rows_held(receipt.window)
+    findings = compare_rows(receipt, table_rows, capabilities)
+    if not findings or not isinstance(audit, PublishedAudit):
+        return findings
+    return compare_rows(receipt, table_rows, capabilities, audit.may_lack(receipt.window))
 
 
 def compare_rows(
@@ -349,29 +377,31 @@ def compare_rows(
     `may_lack`: why rows may be gone though nothing is wrong; None: none may.
     """
     by_tp = {TopicPartition(h.topic, h.partition): h for h in rows}
-    wanted, messages = Counter[TopicPartition](), Counter[TopicPartition]()
+    expected_rows, messages = Counter[TopicPartition](), Counter[TopicPartition]()
     for s in receipt.splits:
         # a table of changes keeps both as rows; others have no deletes
-        wanted[TopicPartition(s.topic, s.partition)] += s.rows + s.deletes
+        expected_rows[TopicPartition(s.topic, s.partition)] += s.rows + s.deletes
         messages[TopicPartition(s.topic, s.partition)] += s.valid
     problems, allowed = list[str](), list[str]()
-    for tp in sorted({*by_tp, *wanted}):
-        has = by_tp.get(tp, RowsHeld(tp.topic, tp.partition, 0, 0, 0, 0))
-        different = _differences(tp, has, wanted[tp], messages[tp])
-        lost = has.rows < wanted[tp] or has.offsets < messages[tp]
-        gone = may_lack is not None and has.rows < wanted[tp]
-        (allowed if capabilities.allows(lost=lost) or gone else problems).extend(different)
+    for tp in sorted({*by_tp, *expected_rows}):
+        actual = by_tp.get(tp, RowsHeld(tp.topic, tp.partition, 0, 0, 0, 0))
+        different = _differences(tp, actual, expected_rows[tp], messages[tp])
+        is_lacking = actual.rows < expected_rows[tp] or actual.offsets < messages[tp]
+        may_be_missing = may_lack is not None and actual.rows < expected_rows[tp]
+        (allowed if capabilities.allows(lost=is_lacking) or may_be_missing else problems).extend(
+            different
+        )
         splits = [s for s in receipt.plan.splits if s.tp == tp]
         if (
-            has.rows
+            actual.rows
             and splits
             and not min(s.start for s in splits)
-            <= has.lowest
-            <= has.highest
+            <= actual.lowest
+            <= actual.highest
             < max(s.stop for s in splits)
         ):
             problems.append(
-                f"{tp}: offsets {has.lowest} to {has.highest} lie outside the receipt's range"
+                f"{tp}: offsets {actual.lowest} to {actual.highest} lie outside the receipt's range"
             )
     key, may = receipt.window.key, may_lack or ALLOWED
     return [
@@ -380,15 +410,15 @@ def compare_rows(
     ]
 
 
-def _differences(tp: TopicPartition, has: RowsHeld, rows: int, messages: int) -> Iterator[str]:
+def _differences(tp: TopicPartition, actual: RowsHeld, rows: int, messages: int) -> Iterator[str]:
     """Describes how a table's rows of a topic-partition differ from the receipt's counts."""
-    if has.rows != rows:
-        yield f"{tp}: {counted(has.rows, 'row')} in the table, {rows:,} in the receipt"
-    if rows == messages and has.rows != has.offsets:
-        yield f"{tp}: {counted(has.rows - has.offsets, 'row')} with the offset of another row"
-    elif messages not in {rows, has.offsets}:
+    if actual.rows != rows:
+        yield f"{tp}: {counted(actual.rows, 'row')} in the table, {rows:,} in the receipt"
+    if rows == messages and actual.rows != actual.offsets:
+        yield f"{tp}: {counted(actual.rows - actual.offsets, 'row')} with the offset of another row"
+    elif messages not in {rows, actual.offsets}:
         yield (
-            f"{tp}: rows of {counted(has.offsets, 'message')} in the table, of {messages} in the"
+            f"{tp}: rows of {counted(actual.offsets, 'message')} in the table, of {messages} in the"
             f" receipt"
         )
 
@@ -400,11 +430,13 @@ def compare_dead(
     if count == receipt.counts.dead:
         return []
     key = receipt.window.key
-    what = f"{counted(count, 'dead letter')} in their table, {receipt.counts.dead} in the receipt"
-    return [Finding("wrong", "table", what, changed_table(key, capabilities), key)]
+    message = (
+        f"{counted(count, 'dead letter')} in their table, {receipt.counts.dead} in the receipt"
+    )
+    return [Finding("wrong", "table", message, changed_table(key, capabilities), key)]
 
 
-def _unpublished(store: DeadLetters, topic: str, receipt: Receipt) -> list[Finding]:
+def _find_unpublished(store: DeadLetters, topic: str, receipt: Receipt) -> list[Finding]:
     """The finding of a window whose dead letters may not be in their topic.
 
     Its run died after the commit, or the window is older than the setting of the topic.
@@ -412,6 +444,6 @@ def _unpublished(store: DeadLetters, topic: str, receipt: Receipt) -> list[Findi
     if not is_unpublished(store, receipt):
         return []
     key = receipt.window.key
-    what = f"its dead letters are not known to be in the topic {topic}"
-    do = f"windrow run SPEC --window {key} publishes them."
-    return [Finding("wrong", "table", what, do, key)]
+    message = f"its dead letters are not known to be in the topic {topic}"
+    advice = f"windrow run SPEC --window {key} publishes them."
+    return [Finding("wrong", "table", message, advice, key)]

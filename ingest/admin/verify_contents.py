@@ -64,11 +64,13 @@ def compare_contents(
         if audit.keyed is None:
             findings += compare_values(receipt, audit, capabilities)
         try:
-            back = summed(receipt.splits, dead_letters.contents(window), DEFAULT, receipt.attempt)
-            wrong = differences(receipt, "dead letters", back)[0]
-            findings += _changed(receipt, wrong, capabilities)
+            read_back = summed(
+                receipt.splits, dead_letters.contents(window), DEFAULT, receipt.attempt
+            )
+            problems = differences(receipt, "dead letters", read_back)[0]
+            findings += _changed_findings(receipt, problems, capabilities)
         except (RefusedError, UnreachableError) as error:
-            findings.append(_unreadable(receipt, "dead letters", error, capabilities))
+            findings.append(_unreadable_finding(receipt, "dead letters", error, capabilities))
     return findings
 
 
@@ -77,18 +79,20 @@ def find_unnamed(pipeline: str, audit: Audit, capabilities: Capabilities) -> lis
     if not isinstance(audit, PublishedAudit):
         return []
     try:
-        found = audit.outside(pipeline)
+        count_by_window = audit.outside(pipeline)
     except (RefusedError, UnreachableError) as error:
         return [failure(error, "table")]
     level: Level = "info" if capabilities.allows(lost=False) else "wrong"
-    do = (
+    advice = (
         "They were published before or besides the window's own: by windrow run --again, after a"
         " rebind, or by another program; or the window's receipt is lost. They can't be taken back;"
         " a reader can drop what comes twice by the header windrow.origin."
     )
     return [
-        Finding(level, "table", f"{counted(count, 'message')} lying where no receipt says", do, key)
-        for key, count in sorted(found.items())
+        Finding(
+            level, "table", f"{counted(count, 'message')} lying where no receipt says", advice, key
+        )
+        for key, count in sorted(count_by_window.items())
     ]
 
 
@@ -102,29 +106,35 @@ def compare_values(
             published, may_lack = audit.published(window), audit.may_lack(window)
         lacks = may_lack is not None
         if published is None:
-            back = summed(receipt.splits, audit.contents(window), audit.metadata)
-            wrong, allowed = differences(receipt, "rows", back, capabilities, may_lack=lacks)
-            findings = _changed(receipt, wrong, capabilities)
-        else:
-            back = _summed_published(receipt.splits, published)
-            wrong, allowed = differences(
-                receipt, "messages", back, capabilities, noted=published.noted, may_lack=lacks
+            read_back = summed(receipt.splits, audit.contents(window), audit.metadata)
+            problems, allowed = differences(
+                receipt, "rows", read_back, capabilities, may_lack=lacks
             )
-            do = "Another program wrote with the window's origins, or it is a bug."
-            findings = [Finding("wrong", "table", what, do, window.key) for what in wrong]
+            findings = _changed_findings(receipt, problems, capabilities)
+        else:
+            read_back = _sum_published(receipt.splits, published)
+            problems, allowed = differences(
+                receipt, "messages", read_back, capabilities, noted=published.noted, may_lack=lacks
+            )
+            advice = "Another program wrote with the window's origins, or it is a bug."
+            findings = [
+                Finding("wrong", "table", problem, advice, window.key) for problem in problems
+            ]
     except (RefusedError, UnreachableError) as error:
-        return [_unreadable(receipt, "rows", error, capabilities)]
-    do = may_lack or ALLOWED
-    return findings + [Finding("info", "table", what, do, window.key) for what in allowed]
+        return [_unreadable_finding(receipt, "rows", error, capabilities)]
+    advice = may_lack or ALLOWED
+    return findings + [Finding("info", "table", problem, advice, window.key) for problem in allowed]
 
 
-def _changed(receipt: Receipt, wrong: Iterable[str], capabilities: Capabilities) -> list[Finding]:
+def _changed_findings(
+    receipt: Receipt, problems: Iterable[str], capabilities: Capabilities
+) -> list[Finding]:
     key = receipt.window.key
-    do = changed_table(key, capabilities)
-    return [Finding("wrong", "table", what, do, key) for what in wrong]
+    advice = changed_table(key, capabilities)
+    return [Finding("wrong", "table", problem, advice, key) for problem in problems]
 
 
-def _unreadable(
+def _unreadable_finding(
     receipt: Receipt,
     kind: Kind,
     error: RefusedError | UnreachableError,
@@ -134,8 +144,8 @@ def _unreadable(
     finding = failure(error, "table", key, f"the {kind} can't be read: ")
     if finding.level == "unchecked":
         return finding
-    do = f"{error.do} Or: {read_again(key, capabilities)}"
-    return msgspec.structs.replace(finding, do=do)
+    advice = f"{error.do} Or: {read_again(key, capabilities)}"
+    return msgspec.structs.replace(finding, do=advice)
 
 
 def differences(
@@ -159,22 +169,23 @@ def differences(
     for split, count, checksum in zip(
         receipt.splits, read_back.counts, read_back.checksums, strict=True
     ):
-        wanted, known = _expected(split, kind, noted)
-        where = (
+        expected_count, expected_checksum = _expected_count_and_checksum(split, kind, noted)
+        location = (
             f"{TopicPartition(split.topic, split.partition)} offsets {split.start} to {split.stop}"
             " (exclusive)"
         )
-        if count != wanted:
-            lost = count < wanted
-            may = capabilities.allows(lost=lost) or (lost and may_lack)
-            what = (
-                f"{where}: {counted(count, kind.removesuffix('s'))} read back, {wanted} committed"
+        if count != expected_count:
+            is_lacking = count < expected_count
+            may = capabilities.allows(lost=is_lacking) or (is_lacking and may_lack)
+            message = (
+                f"{location}: {counted(count, kind.removesuffix('s'))} read back, {expected_count}"
+                " committed"
             )
-            (allowed if may and kind != "dead letters" else problems).append(what)
-        elif known != checksum:
+            (allowed if may and kind != "dead letters" else problems).append(message)
+        elif expected_checksum != checksum:
             problems.append(
-                f"{where}: the {kind} are not those that were committed (checksum {checksum},"
-                f" committed {known})"
+                f"{location}: the {kind} are not those that were committed (checksum {checksum},"
+                f" committed {expected_checksum})"
             )
     if read_back.outside:
         problems.append(
@@ -183,23 +194,23 @@ def differences(
     return problems, allowed
 
 
-def _expected(
+def _expected_count_and_checksum(
     split: SplitCounts, kind: Kind, noted: Mapping[tuple[str, int, int], str] | None
 ) -> tuple[int, str]:
     """The number of rows that a split must have, and their checksum."""
     if noted is not None:
-        known = noted.get((split.topic, split.partition, split.start), checksum_text(0))
-        return split.rows + split.deletes, known
+        checksum = noted.get((split.topic, split.partition, split.start), checksum_text(0))
+        return split.rows + split.deletes, checksum
     if kind == "rows":
         return split.rows, split.checksums.rows
     return split.dead, split.checksums.dead
 
 
-def _summed_published(splits: Sequence[SplitCounts], published: PublishedRows) -> Summed:
+def _sum_published(splits: Sequence[SplitCounts], published: PublishedRows) -> Summed:
     sums = _Sums(splits)
     for batch in published.rows:
-        found = sums.finder.of(batch["topic"], batch["partition"], batch["offset"])
-        sums.add(found, batch["hash"].to_numpy())
+        split_numbers = sums.finder.of(batch["topic"], batch["partition"], batch["offset"])
+        sums.add(split_numbers, batch["hash"].to_numpy())
     return sums.summed
 
 
@@ -219,15 +230,17 @@ def summed(
     sums = _Sums(splits)
     for batch in batches:
         with other_columns_refused():
-            where = sums.finder.of(
+            split_numbers = sums.finder.of(
                 *(batch.column(names[name]) for name in ("topic", "partition", "offset"))
             )
             hashes = hash_rows(batch, leave_out=(names["window"],))
             if attempt is not None:
-                mine = pc.equal(batch.column("attempt").cast(pa.string()), attempt).fill_null(False)
-                chosen = mine.to_numpy(zero_copy_only=False)
-                where, hashes = where[chosen], hashes[chosen]
-        sums.add(where, hashes)
+                is_of_attempt = pc.equal(
+                    batch.column("attempt").cast(pa.string()), attempt
+                ).fill_null(False)
+                chosen_mask = is_of_attempt.to_numpy(zero_copy_only=False)
+                split_numbers, hashes = split_numbers[chosen_mask], hashes[chosen_mask]
+        sums.add(split_numbers, hashes)
     return sums.summed
 
 
@@ -258,9 +271,9 @@ class _Sums:
             np.zeros(len(splits) + 1, np.int64),
         )
 
-    def add(self, where: npt.NDArray[np.int64], hashes: npt.NDArray[np.uint64]) -> None:
-        np.add.at(self._sums, where, hashes)
-        np.add.at(self._counts, where, 1)
+    def add(self, split_numbers: npt.NDArray[np.int64], hashes: npt.NDArray[np.uint64]) -> None:
+        np.add.at(self._sums, split_numbers, hashes)
+        np.add.at(self._counts, split_numbers, 1)
 
     @property
     def summed(self) -> Summed:
@@ -279,10 +292,12 @@ class SplitFinder:
 
     def __init__(self, splits: Sequence[SplitCounts]) -> None:
         self.nowhere = len(splits)
-        held: dict[tuple[str, int], list[tuple[int, int, int]]] = defaultdict(list)
+        ranges_by_tp: dict[tuple[str, int], list[tuple[int, int, int]]] = defaultdict(list)
         for number, split in enumerate(splits):
-            held[split.topic, split.partition].append((split.start, split.stop, number))
-        self._ranges = {tp: np.array(sorted(ranges), np.int64).T for tp, ranges in held.items()}
+            ranges_by_tp[split.topic, split.partition].append((split.start, split.stop, number))
+        self._ranges = {
+            tp: np.array(sorted(ranges), np.int64).T for tp, ranges in ranges_by_tp.items()
+        }
 
     def of(self, topic: pa.Array, partition: pa.Array, offset: pa.Array) -> npt.NDArray[np.int64]:
         """The number of each row's split, or `nowhere`."""
@@ -291,7 +306,7 @@ class SplitFinder:
         partitions, offsets = (
             column.cast(pa.int64()).fill_null(-1).to_numpy() for column in (partition, offset)
         )
-        found = np.full(len(codes), self.nowhere)
+        split_numbers = np.full(len(codes), self.nowhere)
         pairs = np.stack([codes, partitions], axis=1)
         for code, number in np.unique(pairs, axis=0).tolist():
             ranges = (
@@ -301,7 +316,7 @@ class SplitFinder:
                 continue
             rows = np.flatnonzero((codes == code) & (partitions == number))
             starts, stops, numbers = ranges
-            at = np.searchsorted(starts, offsets[rows], side="right") - 1
-            held = (at >= 0) & (offsets[rows] < stops[at])
-            found[rows[held]] = numbers[at[held]]
-        return found
+            range_indices = np.searchsorted(starts, offsets[rows], side="right") - 1
+            is_inside = (range_indices >= 0) & (offsets[rows] < stops[range_indices])
+            split_numbers[rows[is_inside]] = numbers[range_indices[is_inside]]
+        return split_numbers

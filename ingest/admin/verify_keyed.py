@@ -72,23 +72,23 @@ def differences(receipts: Sequence[Receipt], read_back: ReadBack) -> list[Findin
     """Compares the rows with the sum of what the windows added and removed. Pure."""
     without = [r.window.key for r in receipts if r.merged is None]
     if without:
-        what = (
+        message = (
             "the receipt doesn't say what the window did to the table, in which rows replace each"
             f" other: {', '.join(without[:5])}"
         )
-        return [Finding("wrong", "receipts", what, REPORT, without[0])]
+        return [Finding("wrong", "receipts", message, REPORT, without[0])]
     merged = [r.merged for r in receipts if r.merged is not None]
     return _differences("rows", merged, read_back, f"Another program changed the table. {_AGAIN}")
 
 
 def _differences(
-    noun: str, changed: Iterable[Changed], read_back: ReadBack, do: str
+    noun: str, changed: Iterable[Changed], read_back: ReadBack, advice: str
 ) -> list[Finding]:
     """Compares rows, or tombstones, with the sum of what the windows changed."""
     rows = added = 0
-    for one in changed:
-        rows += one.rows_added - one.rows_removed
-        added += int(one.added, 16) - int(one.removed, 16)
+    for change in changed:
+        rows += change.rows_added - change.rows_removed
+        added += int(change.added, 16) - int(change.removed, 16)
     problems = []
     if read_back.rows != rows:
         problems.append(
@@ -105,7 +105,7 @@ def _differences(
             f"{counted(read_back.outside, noun.removesuffix('s'))} in none of the splits of"
             " the window of their names"
         )
-    return [Finding("wrong", "table", problem, do) for problem in problems]
+    return [Finding("wrong", "table", problem, advice) for problem in problems]
 
 
 def summed(
@@ -127,14 +127,16 @@ def summed(
         rows += batch.num_rows
         numbers = windows.indices.fill_null(-1).to_numpy()
         for number in np.unique(numbers).tolist():
-            mine = pa.array(np.flatnonzero(numbers == number))
-            known = None if number < 0 else finders.get(windows.dictionary[number].as_py())
-            held = (
+            row_indices = pa.array(np.flatnonzero(numbers == number))
+            finder = None if number < 0 else finders.get(windows.dictionary[number].as_py())
+            inside_count = (
                 0
-                if known is None
+                if finder is None
                 else int(
-                    np.count_nonzero(known.of(*(c.take(mine) for c in coordinates)) < known.nowhere)
+                    np.count_nonzero(
+                        finder.of(*(c.take(row_indices) for c in coordinates)) < finder.nowhere
+                    )
                 )
             )
-            outside += len(mine) - held
+            outside += len(row_indices) - inside_count
     return ReadBack(rows, checksum_text(checksum), outside)

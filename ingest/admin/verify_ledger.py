@@ -74,25 +74,25 @@ def against_ledger(
 def _writes_to(bound: str | None, sink: Sink) -> list[Finding]:
     if bound is None or sink.is_at(bound):
         return []
-    do = (
+    advice = (
         "Set the sink of the spec back; if the table was moved there: windrow rebind SPEC shows"
         " what going on there means."
     )
-    what = f"by the ledger, the pipeline writes to {bound}; by the spec, to {sink.identity}"
-    return [Finding("wrong", "ledger", what, do)]
+    message = f"by the ledger, the pipeline writes to {bound}; by the spec, to {sink.identity}"
+    return [Finding("wrong", "ledger", message, advice)]
 
 
 def _only_in_ledger(copy: Receipt, sink: Sink) -> list[Finding]:
-    planned = "" if sink.is_at(copy.plan.sink) else f"; it was planned for {copy.plan.sink}"
+    planned_note = "" if sink.is_at(copy.plan.sink) else f"; it was planned for {copy.plan.sink}"
     key = copy.window.key
     if sink.capabilities.replaces:
-        what = "the ledger knows a receipt that the table doesn't hold"
-        do = (
+        message = "the ledger knows a receipt that the table doesn't hold"
+        advice = (
             "Was the table restored from a backup? Run the window again: it reads the same offsets."
         )
     else:
-        what, do = f"the window {RECEIPT_MISSING}", ways_out(key)
-    return [Finding("wrong", "ledger", what + planned, do, key)]
+        message, advice = f"the window {RECEIPT_MISSING}", ways_out(key)
+    return [Finding("wrong", "ledger", message + planned_note, advice, key)]
 
 
 def compare_ledger(receipt: Receipt, entries: LedgerEntries, identity: str | None) -> list[Finding]:
@@ -102,18 +102,21 @@ def compare_ledger(receipt: Receipt, entries: LedgerEntries, identity: str | Non
     """
     problems: list[tuple[Level, str, str]] = []
     if identity is not None and receipt.ledger != identity:
-        what = f"committed by ledger {receipt.ledger}, this one is {identity}"
-        problems.append(("wrong", what, LEDGER_ANEW))
-    for name, frozen, used in (
+        message = f"committed by ledger {receipt.ledger}, this one is {identity}"
+        problems.append(("wrong", message, LEDGER_ANEW))
+    for name, frozen, receipt_boundary in (
         ("start", entries.start, receipt.plan.start),
         ("end", entries.stop, receipt.plan.stop),
     ):
         if frozen is None:
-            what = f"the boundary at its {name} is missing in the ledger"
-            problems.append(("wrong", what, REBUILD))
-        elif difference(frozen, used):
-            what = f"the boundary at its {name} differs in the ledger: {difference(frozen, used)}"
-            problems.append(("wrong", what, LEDGER_ANEW))
+            message = f"the boundary at its {name} is missing in the ledger"
+            problems.append(("wrong", message, REBUILD))
+        elif difference(frozen, receipt_boundary):
+            message = (
+                f"the boundary at its {name} differs in the ledger:"
+                f" {difference(frozen, receipt_boundary)}"
+            )
+            problems.append(("wrong", message, LEDGER_ANEW))
     if entries.plan is None:
         problems.append(("wrong", "its plan is missing in the ledger", REBUILD))
     elif entries.plan.digest != receipt.digest:
@@ -124,10 +127,13 @@ def compare_ledger(receipt: Receipt, entries: LedgerEntries, identity: str | Non
         problems.append(("wrong", "the end in window.stop differs in the ledger", LEDGER_ANEW))
     if entries.receipt is None or entries.receipt.generation < receipt.generation:
         # A run that died after its commit leaves this behind; it does no harm.
-        what = "the ledger's copy of the receipt is missing or older"
-        problems.append(("info", what, REBUILD))
+        message = "the ledger's copy of the receipt is missing or older"
+        problems.append(("info", message, REBUILD))
     elif entries.receipt != receipt:
         newer = entries.receipt.generation > receipt.generation
-        what = f"the ledger's copy of the receipt {'is newer' if newer else 'differs'}"
-        problems.append(("wrong", what, REBUILD))
-    return [Finding(level, "ledger", what, do, receipt.window.key) for level, what, do in problems]
+        message = f"the ledger's copy of the receipt {'is newer' if newer else 'differs'}"
+        problems.append(("wrong", message, REBUILD))
+    return [
+        Finding(level, "ledger", message, advice, receipt.window.key)
+        for level, message, advice in problems
+    ]

@@ -104,39 +104,41 @@ def compare_topic(
 
     Windows from before a rebase, or of topics that aren't read any more, are information.
     """
-    findings, expired, left = [], [], []
+    findings, expired, abandoned_windows = [], [], []
     for receipt in receipts:
-        cluster, lost = _lost_cluster(receipt, cluster_id), _lost_topics(receipt, topics)
-        let_go = _left_behind(receipt, current) | (
-            {n for n in lost if n not in topics} if on_removed == "drop" else set()
+        cluster, lost_topics = _lost_cluster(receipt, cluster_id), _lost_topics(receipt, topics)
+        released_topics = _left_behind(receipt, current) | (
+            {n for n in lost_topics if n not in topics} if on_removed == "drop" else set()
         )
-        if cluster is None and not lost:
+        if cluster is None and not lost_topics:
             expired += (
                 [receipt.window.key]
                 if any(s.start < starts.get(s.tp, 0) for s in receipt.plan.splits)
                 else []
             )
         elif (cluster is not None and current.cluster_id == cluster_id) or (
-            cluster is None and lost <= let_go
+            cluster is None and lost_topics <= released_topics
         ):
-            left.append(receipt.window.key)
+            abandoned_windows.append(receipt.window.key)
         elif cluster is not None:
-            do = (
+            advice = (
                 "Point the spec at the cluster that the table was built from; if it was replaced"
                 " for good: windrow rebase SPEC."
             )
-            findings.append(Finding("wrong", "topic", cluster, do, receipt.window.key))
+            findings.append(Finding("wrong", "topic", cluster, advice, receipt.window.key))
         else:
-            findings.append(_gone(receipt, sorted(lost), topics))
+            findings.append(_deleted_topic_finding(receipt, sorted(lost_topics), topics))
         findings += _passed_over(receipt, cluster_id, topics, starts)
-    for keys, why in (
+    for keys, reason in (
         (expired, "the topic doesn't hold their start any more"),
-        (left, "their source was replaced, or is gone and not read"),
+        (abandoned_windows, "their source was replaced, or is gone and not read"),
     ):
         if keys:
-            what = f"{len(keys)} of {counted(len(receipts), 'window')} can't be replayed: {why}"
+            message = (
+                f"{len(keys)} of {counted(len(receipts), 'window')} can't be replayed: {reason}"
+            )
             findings.append(
-                Finding("info", "topic", what, f"The newest of them is {keys[-1]}.", None)
+                Finding("info", "topic", message, f"The newest of them is {keys[-1]}.", None)
             )
     return findings
 
@@ -196,22 +198,27 @@ def _left_behind(receipt: Receipt, current: Boundary) -> set[str]:
     }
     return {
         name
-        for name, seen in ids.items()
-        if name not in now or now[name].topic_id != seen.topic_id or name in carried
+        for name, topic in ids.items()
+        if name not in now or now[name].topic_id != topic.topic_id or name in carried
     }
 
 
-def _gone(receipt: Receipt, lost: Sequence[str], topics: Mapping[str, TopicInfo]) -> Finding:
-    anew = [name for name in lost if name in topics]
-    what = f"topic {', '.join(anew or lost)} was deleted{' and made again' if anew else ''}"
-    do = (
+def _deleted_topic_finding(
+    receipt: Receipt, lost_topics: Sequence[str], topics: Mapping[str, TopicInfo]
+) -> Finding:
+    recreated_topics = [name for name in lost_topics if name in topics]
+    message = (
+        f"topic {', '.join(recreated_topics or lost_topics)} was"
+        f" deleted{' and made again' if recreated_topics else ''}"
+    )
+    advice = (
         "The rows are safe; the window can't be replayed, and new windows are refused until windrow"
         " rebase SPEC"
     )
     return Finding(
         "wrong",
         "topic",
-        what,
-        f"{do}." if anew else f"{do} or source.on_removed: drop.",
+        message,
+        f"{advice}." if recreated_topics else f"{advice} or source.on_removed: drop.",
         receipt.window.key,
     )

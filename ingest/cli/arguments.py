@@ -115,13 +115,19 @@ class Commands(TyperGroup):
             )
         name, command, rest = cast("Any", super().resolve_command(ctx, args))
         if not ctx.resilient_parsing:
-            own = typer.Context(command, parent=ctx, info_name=name)
-            _, left, given = command.make_parser(own).parse_args(list(rest))
-            for option in given:
-                if given.count(option) > 1 and not (option.multiple or option.is_flag):
-                    own.fail(f"{option.opts[0]} may be given once. {option.help or ''}")
-            if left and any("--window" in each.opts for each in command.params):
-                own.fail(f"Write --window before {left[0]}, if a window is meant")
+            command_context = typer.Context(command, parent=ctx, info_name=name)
+            _, remaining_arguments, given_options = command.make_parser(command_context).parse_args(
+                list(rest)
+            )
+            for option in given_options:
+                if given_options.count(option) > 1 and not (option.multiple or option.is_flag):
+                    command_context.fail(f"{option.opts[0]} may be given once. {option.help or ''}")
+            if remaining_arguments and any(
+                "--window" in parameter.opts for parameter in command.params
+            ):
+                command_context.fail(
+                    f"Write --window before {remaining_arguments[0]}, if a window is meant"
+                )
         return name, command, rest
 
 
@@ -149,7 +155,7 @@ def spark_options(master: str | None, conf: list[str] | None, connect: str | Non
 
 def properties(conf: list[str] | None) -> dict[str, str]:
     """The Spark properties of --conf, by name."""
-    settings = dict(each.partition("=")[::2] for each in conf or [])
+    settings = dict(setting.partition("=")[::2] for setting in conf or [])
     if len(settings) < len(conf or []) or not all(map(all, settings.items())):
         raise typer.BadParameter("--conf takes NAME=VALUE, each NAME once")
     return settings

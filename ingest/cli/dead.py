@@ -105,7 +105,9 @@ def show_dead(
     """
     spec = load_spec(path)
     refused, receipts, batches = _read(spec, asked)
-    attempts = [RefusedAttempt(*one) for one in sorted(refused.items())]
+    attempts = [
+        RefusedAttempt(*window_and_attempt) for window_and_attempt in sorted(refused.items())
+    ]
     lines = render.refused_lines(refused, path, above=asked.window is not None)
     if file is not None:
         count = _write(file, batches, payload=asked.payload)
@@ -118,16 +120,18 @@ def show_dead(
             window, batch.slice(0, limit - len(dead)).to_pylist(), payload=asked.payload
         )
         counts = batch["reason"].value_counts().to_pylist()
-        reasons.update({one["values"]: one["counts"] for one in counts})
+        reasons.update({reason_count["values"]: reason_count["counts"] for reason_count in counts})
         if asked.window is None and asked.chosen.stage is None and reasons.total() > limit:
             # the receipts count the others, which may be in thousands of windows
             reasons = asked.chosen.counted(receipts)
             break
     table = render.dead_table(dead, payload=asked.payload) if dead else Text(no_dead(asked))
-    more, by_reason = reasons.total() > limit, dict(reasons.most_common())
+    has_more, by_reason = reasons.total() > limit, dict(reasons.most_common())
     numbers = ", ".join(f"{count:,} {reason}" for reason, count in by_reason.items())
-    lines = [*([Text(numbers)] if dead else []), *render.not_shown(more=more), *lines]
-    output.show(ShownDead(spec.id, dead, more, attempts, by_reason or msgspec.UNSET), table, *lines)
+    lines = [*([Text(numbers)] if dead else []), *render.not_shown(more=has_more), *lines]
+    output.show(
+        ShownDead(spec.id, dead, has_more, attempts, by_reason or msgspec.UNSET), table, *lines
+    )
 
 
 def _write(file: Path, batches: Iterator[tuple[Window, pa.RecordBatch]], *, payload: bool) -> int:
@@ -137,49 +141,58 @@ def _write(file: Path, batches: Iterator[tuple[Window, pa.RecordBatch]], *, payl
 
     def read(take: Take) -> None:
         for window, batch in batches:
-            named = batch.append_column(DEFAULT["window"], pa.repeat(window.key, batch.num_rows))
-            take(named.select(schema.names))
+            windowed_batch = batch.append_column(
+                DEFAULT["window"], pa.repeat(window.key, batch.num_rows)
+            )
+            take(windowed_batch.select(schema.names))
 
     return write_file(file, schema, documents, read)
 
 
 def _read(
-    spec: PipelineSpec, asked: DeadRequest
+    spec: PipelineSpec, dead_request: DeadRequest
 ) -> tuple[dict[str, str], Iterable[Receipt], Iterator[tuple[Window, pa.RecordBatch]]]:
     """The windows that aren't committed (key -> newest attempt), receipts, and the dead letters.
 
     Dead letters come batch by batch, each with its window. They are those of the named
     attempt, of the window's committed one, or of its newest one if it isn't committed.
     """
-    windows = None if asked.window is None else windows_named(spec, asked.window)
+    windows = None if dead_request.window is None else windows_named(spec, dead_request.window)
     sink, store = assemble.open_table(spec)
-    found = sink.receipts() if windows is None else sink.looks(windows)
-    committed = {one.receipt.window: one.receipt for one in found if one is not None}
-    refused = refused_attempts(store, committed, windows) if asked.attempt is None else {}
+    table_windows = sink.receipts() if windows is None else sink.looks(windows)
+    committed = {
+        table_window.receipt.window: table_window.receipt
+        for table_window in table_windows
+        if table_window is not None
+    }
+    refused = refused_attempts(store, committed, windows) if dead_request.attempt is None else {}
 
     def batches() -> Iterator[tuple[Window, pa.RecordBatch]]:
         for window in sorted(committed) if windows is None else windows:
             receipt = committed.get(window)
-            attempt = asked.attempt or refused.get(window.key)
-            if attempt is None and receipt is not None and asked.chosen.may_be_in(receipt):
+            attempt = dead_request.attempt or refused.get(window.key)
+            if attempt is None and receipt is not None and dead_request.chosen.may_be_in(receipt):
                 attempt = receipt.attempt
             for batch in dead_letters_of(store, window, attempt) if attempt is not None else ():
-                yield window, batch.filter(pa.array(asked.chosen.mask(batch)))
+                yield window, batch.filter(pa.array(dead_request.chosen.mask(batch)))
 
     return refused, committed.values(), batches()
 
 
-def no_dead(asked: DeadRequest) -> str:
+def no_dead(dead_request: DeadRequest) -> str:
     """The sentence if there are no such dead letters."""
     kind = "".join(
         f" {name} {value}"
-        for name, value in (("of stage", asked.chosen.stage), ("with reason", asked.chosen.reason))
+        for name, value in (
+            ("of stage", dead_request.chosen.stage),
+            ("with reason", dead_request.chosen.reason),
+        )
         if value
     )
-    of = "" if asked.attempt is None else f" of attempt {asked.attempt}"
+    of_attempt = "" if dead_request.attempt is None else f" of attempt {dead_request.attempt}"
     return (
-        "There are no dead"
-        f" letters{kind}{of}{'' if asked.window is None else f' in {asked.window}'}."
+        f"There are no dead letters{kind}{of_attempt}"
+        f"{'' if dead_request.window is None else f' in {dead_request.window}'}."
     )
 
 

@@ -67,8 +67,8 @@ def dead_show(
         from windrow.ingest.admin.chosen_dead_letters import Chosen
         from windrow.ingest.cli.dead import DeadRequest, show_dead
 
-        asked = DeadRequest(window, Chosen(stage, reason), attempt, payload)
-        show_dead(output, spec, asked, limit, out)
+        dead_request = DeadRequest(window, Chosen(stage, reason), attempt, payload)
+        show_dead(output, spec, dead_request, limit, out)
 
 
 @dead_app.command("replay")
@@ -106,7 +106,7 @@ def dead_replay(
         from windrow.ingest.admin.chosen_dead_letters import Chosen
         from windrow.ingest.cli.dead import DeadRequest, replay_dead
 
-        asked = DeadRequest(window, Chosen(stage, reason), None, payload=False)
+        dead_request = DeadRequest(window, Chosen(stage, reason), None, payload=False)
         replay_dead(
-            output, spec, asked, edit, dry_run=dry_run, keep_going=keep_going, anyway=anyway
+            output, spec, dead_request, edit, dry_run=dry_run, keep_going=keep_going, anyway=anyway
         )

@@ -119,11 +119,11 @@ def examine(spec: Path | None, engine: SparkEngine | None = None) -> Iterator[Ch
         yield failed("spec", error)
         return
     yield Check("spec", "ok", f"{spec} is pipeline {pipeline.spec.id}")
-    done = list[Check]()
+    checks = list[Check]()
     for check in _pipeline(pipeline):
-        done.append(check)
+        checks.append(check)
         yield check
-    if engine is not None and not exit_code(done):
+    if engine is not None and not exit_code(checks):
         yield from _executors(pipeline, engine)
 
 
@@ -141,12 +141,12 @@ def _executors(pipeline: Pipeline, engine: SparkEngine) -> Iterator[Check]:
 
 def executors(surveyed: Surveyed) -> Iterator[Check]:
     """One line for the executors that answered, and one per problem, with its machines."""
-    pythons = ", ".join(sorted({seen.python for seen in surveyed.executors}))
-    who = (
+    pythons = ", ".join(sorted({report.python for report in surveyed.executors}))
+    answered_by = (
         f"{counted(len(surveyed.executors), 'executor')} on {first_few(surveyed.machines)}"
         f" answered, with {pythons}"
     )
-    more = "" if surveyed.complete else ", and there may be others"
+    incomplete_note = "" if surveyed.complete else ", and there may be others"
     read = (
         f"{counted(surveyed.read, 'topic-partition')} tried"
         if surveyed.read
@@ -157,13 +157,15 @@ def executors(surveyed: Surveyed) -> Iterator[Check]:
         if surveyed.written
         else "no place of the sink"
     )
-    what = f"{who}{more}; code and packages are the driver's; {read}, {written}"
-    yield Check("executors", "ok" if surveyed.complete else "warn", what)
-    for trouble, where in surveyed.troubles.items():
+    message = (
+        f"{answered_by}{incomplete_note}; code and packages are the driver's; {read}, {written}"
+    )
+    yield Check("executors", "ok" if surveyed.complete else "warn", message)
+    for trouble, machines in surveyed.troubles.items():
         yield Check(
             "executors",
             "fail",
-            f"on {first_few(where)}: {trouble.what}",
+            f"on {first_few(machines)}: {trouble.what}",
             trouble.do,
             UnreachableError.exit_code,
         )
@@ -191,7 +193,7 @@ def _pipeline(pipeline: Pipeline) -> Iterator[Check]:
         yield attempt("registry", lambda: _registry(registry))
     if broker.level == "fail":
         return
-    rights = list(_rights(pipeline, ledger=state.level == "ok"))
+    rights = list(_check_rights(pipeline, ledger=state.level == "ok"))
     yield from rights
     if registry is not None and "fail" not in {state.level, *(check.level for check in rights)}:
         yield from _records(pipeline)
@@ -205,8 +207,8 @@ def _state(pipeline: Pipeline) -> Check:
     pause = paused(pipeline.ledger, pipeline.spec.id)
     if pause is None:
         return Check("state", "ok", ledger)
-    what = f"{ledger}; the pipeline {pause}"
-    return Check("state", "warn", what, "windrow resume SPEC ends the pause.")
+    message = f"{ledger}; the pipeline {pause}"
+    return Check("state", "warn", message, "windrow resume SPEC ends the pause.")
 
 
 def _discovered(pipeline: Pipeline, *, ledger: bool = True) -> Discovered:
@@ -257,8 +259,8 @@ def failed(name: str, error: WindrowError) -> Check:
     if "\n" in error.what:
         return Check(name, "fail", str(error), exit_code=error.exit_code)
     # with its place
-    what = error.what if error.topic is None else str(error).removesuffix(f". {error.do}")
-    return Check(name, "fail", what, error.do, error.exit_code)
+    message = error.what if error.topic is None else str(error).removesuffix(f". {error.do}")
+    return Check(name, "fail", message, error.do, error.exit_code)
 
 
 # --------------------------------------------------------------------------------------------------
@@ -281,32 +283,34 @@ def extras() -> Check:
     Nothing fails: which ones are needed, the pipelines decide.
     """
     windrow = "windrow-ingest"
-    known = metadata.metadata(windrow).get_all("Provides-Extra") or []
-    there = [name for name in known if not _missing(Requirement(f"{windrow}[{name}]"))]
-    absent = [name for name in known if name not in there]
-    what = f"installed: {', '.join(there) or 'none'}"
+    known_extras = metadata.metadata(windrow).get_all("Provides-Extra") or []
+    installed_extras = [
+        name for name in known_extras if not _find_missing(Requirement(f"{windrow}[{name}]"))
+    ]
+    absent = [name for name in known_extras if name not in installed_extras]
+    message = f"installed: {', '.join(installed_extras) or 'none'}"
     if not absent:
-        return Check("extras", "ok", what)
-    what = f"{what}; not installed, and needed by some pipelines only: {', '.join(absent)}"
-    return Check("extras", "ok", what, how_to_install(",".join(absent)))
+        return Check("extras", "ok", message)
+    message = f"{message}; not installed, and needed by some pipelines only: {', '.join(absent)}"
+    return Check("extras", "ok", message, how_to_install(",".join(absent)))
 
 
-def _missing(wanted: Requirement) -> list[str]:
+def _find_missing(requirement: Requirement) -> list[str]:
     """Packages of a requirement and its extras that aren't installed, or in another version."""
     try:
-        found = metadata.distribution(wanted.name)
+        distribution = metadata.distribution(requirement.name)
     except metadata.PackageNotFoundError:
-        return [wanted.name]
-    if not wanted.specifier.contains(found.version, prereleases=True):
-        return [wanted.name]
+        return [requirement.name]
+    if not requirement.specifier.contains(distribution.version, prereleases=True):
+        return [requirement.name]
     return [
         name
-        for needed in map(Requirement, found.requires or ())
-        for extra in wanted.extras
+        for needed in map(Requirement, distribution.requires or ())
+        for extra in requirement.extras
         if needed.marker is not None
         and needed.marker.evaluate({"extra": extra})
         and not needed.marker.evaluate({"extra": ""})
-        for name in _missing(needed)
+        for name in _find_missing(needed)
     ]
 
 
@@ -339,11 +343,11 @@ def _next_window(pipeline: Pipeline) -> Check:
     if isinstance(grid, MicroBatches):
         plan = preview_next(pipeline)
         if plan is None:
-            done = "all up to window.stop is committed" if is_done(pipeline) else None
+            done_note = "all up to window.stop is committed" if is_done(pipeline) else None
             return Check(
                 "next",
                 "ok",
-                done or f"no micro-batch is waiting.{still_to_come(pipeline)}".rstrip("."),
+                done_note or f"no micro-batch is waiting.{still_to_come(pipeline)}".rstrip("."),
             )
     else:
         window = next_window(pipeline, grid)
@@ -356,9 +360,9 @@ def _next_window(pipeline: Pipeline) -> Check:
         plan = preview(pipeline, window)
     joining = joining_topics(pipeline, plan)
     expiring = expiring_messages(pipeline, plan.window.key, plan.splits)
-    what = "; ".join([f"window {plan.window.key} can be read", *map(str, joining), *expiring])
+    message = "; ".join([f"window {plan.window.key} can be read", *map(str, joining), *expiring])
     warns = expiring or any(topic.before for topic in joining)
-    return Check("next", "warn" if warns else "ok", what)
+    return Check("next", "warn" if warns else "ok", message)
 
 
 def _windows(pipeline: Pipeline) -> Check:
@@ -373,10 +377,10 @@ def _windows(pipeline: Pipeline) -> Check:
         refuse_other_end(pipeline.ledger, newest)
     if pipeline.spec.window.is_batch:
         refuse_restored(pipeline)
-    elif lost := lost_windows(pipeline):
-        return Check("windows", "warn", lost_in_words(pipeline, lost).rstrip("."))
-    elif left := uncommitted(pipeline.spec.window, series):
-        return Check("windows", "warn", uncommitted_in_words(left).rstrip("."))
+    elif missing_windows := lost_windows(pipeline):
+        return Check("windows", "warn", lost_in_words(pipeline, missing_windows).rstrip("."))
+    elif gaps := uncommitted(pipeline.spec.window, series):
+        return Check("windows", "warn", uncommitted_in_words(gaps).rstrip("."))
     return Check("windows", "ok", "the table has all windows that the ledger knows as committed")
 
 
@@ -409,7 +413,7 @@ def sink_check(
     return Check("sink", "ok", f"the table is {pipeline}'s, {grid}, of this ledger")
 
 
-def _rights(pipeline: Pipeline, *, ledger: bool) -> Iterator[Check]:
+def _check_rights(pipeline: Pipeline, *, ledger: bool) -> Iterator[Check]:
     """Checks the rights to describe and to read each topic, by doing both.
 
     Reads one message of each topic that has any. Warns of topics that aren't read any more.
@@ -420,31 +424,35 @@ def _rights(pipeline: Pipeline, *, ledger: bool) -> Iterator[Check]:
         tps = discovered.tps
         starts, ends = broker.log_starts(tps), broker.stable_ends(tps)
         reached = next_start(pipeline.ledger, pipeline.spec.id) if ledger else None
-        left = () if reached is None else unselected_topics(pipeline, reached)
+        topic_warnings = () if reached is None else unselected_topics(pipeline, reached)
     except WindrowError as error:
         yield failed("rights", error)
         return
-    for said in left:
-        what, _, fix = said.rpartition(". ")
-        yield Check("topics", "warn", what, fix)
+    for warning in topic_warnings:
+        message, _, fix = warning.rpartition(". ")
+        yield Check("topics", "warn", message, fix)
     for topic in discovered.topics.values():
         filled = next(
             (tp for tp in tps if tp.topic == topic.topic and starts[tp] < ends[tp].offset), None
         )
         yield attempt(
             "rights",
-            partial(_readable, broker, topic, filled, 0 if filled is None else starts[filled]),
+            partial(
+                _check_readable, broker, topic, filled, 0 if filled is None else starts[filled]
+            ),
         )
 
 
-def _readable(broker: Broker, topic: TopicInfo, filled: TopicPartition | None, start: int) -> Check:
+def _check_readable(
+    broker: Broker, topic: TopicInfo, filled: TopicPartition | None, start: int
+) -> Check:
     if filled is None:
         return Check(
             "rights", "ok", f"{topic.topic} may be described; it is empty, so reading was not tried"
         )
     doubt = of_seconds(begin_of_log(broker, filled, start, start + 1))
-    what = f"{topic.topic} ({counted(topic.partitions, 'partition')}) may be described and read"
-    return Check("rights", "warn" if doubt else "ok", f"{what}; {doubt}" if doubt else what)
+    message = f"{topic.topic} ({counted(topic.partitions, 'partition')}) may be described and read"
+    return Check("rights", "warn" if doubt else "ok", f"{message}; {doubt}" if doubt else message)
 
 
 def _retention(pipeline: Pipeline) -> Check:
@@ -468,9 +476,10 @@ def rebuild_ledger(output: Output, path: Path) -> None:
 
     spec = load_spec(path)
     pipeline = assemble.assemble_to_look(spec)
-    done = rebuild(spec.id, pipeline.sink, pipeline.ledger)
-    what = (
-        f"The ledger holds the boundaries of {counted(done.boundaries, 'label')}, plan and receipt"
-        f" of {counted(done.windows, 'window')} ({done.grid}); its id is {done.ledger}."
+    rebuilt = rebuild(spec.id, pipeline.sink, pipeline.ledger)
+    summary = (
+        f"The ledger holds the boundaries of {counted(rebuilt.boundaries, 'label')}, plan and"
+        " receipt"
+        f" of {counted(rebuilt.windows, 'window')} ({rebuilt.grid}); its id is {rebuilt.ledger}."
     )
-    output.show(done, Text("\n".join([what, *done.notes])))
+    output.show(rebuilt, Text("\n".join([summary, *rebuilt.notes])))

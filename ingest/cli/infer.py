@@ -75,9 +75,9 @@ def check_topics(
             "spec",
             "Leave it out.",
         )
-    asked = spec.stated_registry if registry is None else registry_at(registry)
+    schema_registry = spec.stated_registry if registry is None else registry_at(registry)
     selection = narrowed(spec.source.selection(), topic)
-    checked = check(assemble.assemble_to_look(spec), selection, asked, most)
+    checked = check(assemble.assemble_to_look(spec), selection, schema_registry, most)
     fitting = "an unknown number" if checked.fitting is None else f"{checked.fitting:,}"
     sampled = counted(checked.sampled, "sampled message")
     summary = f"Of {sampled} {fitting} would fit. Nothing was written."

@@ -140,7 +140,7 @@ def infer(
         from windrow.ingest.cli.infer import infer_pipeline
 
         names = () if columns is None else tuple(name.strip() for name in columns.split(","))
-        asked = PipelineRequest(
+        request = PipelineRequest(
             str(topic),
             bootstrap or DEFAULT_BOOTSTRAP,
             cluster,
@@ -151,10 +151,10 @@ def infer(
             names,
             table,
         )
-        infer_pipeline(output, folder or Path(), asked, sample)
+        infer_pipeline(output, folder or Path(), request, sample)
 
 
-def _refuse_given(options: Mapping[str, object], why: str) -> None:
-    given = [name for name, value in options.items() if value is not None]
-    if given:
-        raise typer.BadParameter(f"{given[0]} {why}")
+def _refuse_given(options: Mapping[str, object], reason: str) -> None:
+    given_options = [name for name, value in options.items() if value is not None]
+    if given_options:
+        raise typer.BadParameter(f"{given_options[0]} {reason}")

@@ -116,17 +116,19 @@ def show_lag(output: Output, path: Path, *, altering: bool) -> None:
         pipeline.broker, bounded_source(pipeline.spec, pipeline.ledger), reached, pipeline.now()
     )
     tell_lag(pipeline.observer, unread)
-    lost = lost_windows(pipeline)
+    missing_windows = lost_windows(pipeline)
     refused = refused_windows(pipeline.ledger, spec)
-    plans = [plan for window in lost if (plan := pipeline.ledger.plan(window)) is not None]
+    plans = [
+        plan for window in missing_windows if (plan := pipeline.ledger.plan(window)) is not None
+    ]
     offsets = sum(split.stop - split.start for plan in plans for split in plan.splits)
-    behind = Behind(
+    lag_document = Behind(
         spec.id,
         None if newest is None else newest.window.key,
         unread,
-        tuple(w.key for w in lost),
+        tuple(w.key for w in missing_windows),
         offsets,
-        () if lost else tuple(uncommitted(spec.window, series)),
+        () if missing_windows else tuple(uncommitted(spec.window, series)),
         unstamped=()
         if spec.window.is_batch
         else tuple(
@@ -143,31 +145,43 @@ def show_lag(output: Output, path: Path, *, altering: bool) -> None:
         unselected=() if reached is None else unselected_topics(pipeline, reached),
         refused=tuple(w.key for w in sorted(refused - pipeline.sink.committed([*refused]))),
     )
-    refused_words = f"A person decides about what was refused: {first_few(behind.refused)}."
-    end = DONE if behind.done else still_to_come(pipeline).strip()
+    refused_words = f"A person decides about what was refused: {first_few(lag_document.refused)}."
+    end = DONE if lag_document.done else still_to_come(pipeline).strip()
     if altering and group is not None and reached is not None:
-        behind.group_offsets = alter_offsets(pipeline.broker, group, reached)
-        output.exit_code = UnreachableError.exit_code if behind.group_offsets.failed else 0
+        lag_document.group_offsets = alter_offsets(pipeline.broker, group, reached)
+        output.exit_code = UnreachableError.exit_code if lag_document.group_offsets.failed else 0
     upto = (
         "Nothing is committed yet"
         if newest is None
         else f"Committed up to the end of window {newest.window.key}"
     )
-    known = newest is None or pipeline.ledger.boundary(spec.id, newest.window.end) is not None
-    unknown = f"The ledger doesn't know window {behind.window}, which the table has: it is another"
-    left = behind.uncommitted
-    counts = [offsets, *(one.offsets for one in left)]
+    is_known = newest is None or pipeline.ledger.boundary(spec.id, newest.window.end) is not None
+    unknown = (
+        f"The ledger doesn't know window {lag_document.window}, which the table has: it is another"
+    )
+    gaps = lag_document.uncommitted
+    counts = [offsets, *(gap.offsets for gap in gaps)]
     sure = [count for count in counts if count is not None]
     have = f"They have {counted(sum(sure), 'offset')}, which" if sure == counts else "Their offsets"
-    missing = lost_in_words(pipeline, lost) if lost else uncommitted_in_words(left) if left else ""
+    missing = (
+        lost_in_words(pipeline, missing_windows)
+        if missing_windows
+        else uncommitted_in_words(gaps)
+        if gaps
+        else ""
+    )
     output.show(
-        behind,
+        lag_document,
         render.lag_table(unread),
-        *([Text(f"Pipeline {spec.id} {behind.paused}.", style="yellow")] if behind.paused else []),
+        *(
+            [Text(f"Pipeline {spec.id} {lag_document.paused}.", style="yellow")]
+            if lag_document.paused
+            else []
+        ),
         Text(f"{upto}."),
         *(
             []
-            if known
+            if is_known
             else [Text(f"{unknown} one, an older copy, or lost. windrow doctor SPEC says more.")]
         ),
         *([Text(end)] if end else []),
@@ -176,11 +190,11 @@ def show_lag(output: Output, path: Path, *, altering: bool) -> None:
             if unread.newer
             else []
         ),
-        *(Text(f"{said}.", style="yellow") for said in behind.unselected),
-        *([Text(refused_words, style="yellow")] if behind.refused else []),
-        *(Text(f"{tp}: {UNSTAMPED}. {UNSTAMPED_WAY_OUT}") for tp in behind.unstamped),
+        *(Text(f"{warning}.", style="yellow") for warning in lag_document.unselected),
+        *([Text(refused_words, style="yellow")] if lag_document.refused else []),
+        *(Text(f"{tp}: {UNSTAMPED}. {UNSTAMPED_WAY_OUT}") for tp in lag_document.unstamped),
         *([Text(f"{missing} {have} are not counted above.")] if missing else []),
-        *_group_offsets_lines(behind.group_offsets, altering=altering),
+        *_group_offsets_lines(lag_document.group_offsets, altering=altering),
     )
 
 

@@ -64,8 +64,8 @@ spark_app = typer.Typer(cls=Commands, no_args_is_help=True, help="The Spark that
 app.add_typer(spark_app, name="spark")
 
 
-def _version(wanted: bool) -> None:
-    if wanted:
+def _version(is_requested: bool) -> None:
+    if is_requested:
         from importlib import metadata
 
         typer.echo(
@@ -123,13 +123,13 @@ def init(
         from windrow.ingest.infer.new_pipeline import PLACEHOLDER
         from windrow.ingest.infer.request import DEFAULT_BOOTSTRAP, PipelineRequest
 
-        asked = PipelineRequest(
+        request = PipelineRequest(
             PLACEHOLDER if topic is None else topic,
             bootstrap or DEFAULT_BOOTSTRAP,
             id=pipeline,
             grid=grid,
         )
-        begin_pipeline(output, folder, asked)
+        begin_pipeline(output, folder, request)
 
 
 app.command()(infer)

@@ -108,10 +108,11 @@ class Output:
     def fail(self, error: WindrowError) -> None:
         """Shows an error. In JSON the document has it beside the result so far."""
         error.do = with_spec(error.do, self.spec)
-        kind, place = type(error).__name__, (error.topic, error.partition, error.offset)
+        kind, log_position = type(error).__name__, (error.topic, error.partition, error.offset)
         until = error.until if isinstance(error, NotClosedError) else None
         self._end(
-            str(error), Problem(kind, error.exit_code, str(error), error.stage, *place, until)
+            str(error),
+            Problem(kind, error.exit_code, str(error), error.stage, *log_position, until),
         )
 
     def fail_by_bug(self, error: BaseException) -> None:
@@ -142,8 +143,8 @@ class Output:
     def _end(self, text: str, problem: Problem) -> None:
         self.say(text)
         self.exit_code = problem.exit_code
-        done = msgspec.to_builtins(self._document)
-        self._document = {**(done if isinstance(done, dict) else {}), "error": problem}
+        document = msgspec.to_builtins(self._document)
+        self._document = {**(document if isinstance(document, dict) else {}), "error": problem}
 
     def finish(self) -> None:
         """Prints the JSON document, once."""
@@ -223,11 +224,11 @@ def _interruptible(output: Output) -> Iterator[None]:
         output.is_interrupted = True
         raise Interrupted
 
-    before = {sign: signal.signal(sign, interrupt) for sign in _INTERRUPTS}
+    previous_handlers = {sign: signal.signal(sign, interrupt) for sign in _INTERRUPTS}
     try:
         yield
     finally:
-        for sign, handler in before.items():
+        for sign, handler in previous_handlers.items():
             if signal.getsignal(sign) is interrupt:
                 signal.signal(sign, handler)
 
@@ -255,13 +256,13 @@ def command_output(
     except (Interrupted, *mistakes()) as error:  # type: ignore[misc]  # they are classes
         if debug:
             traceback.print_exc()
-        told = error_of_place(error, "run the same command again") or error
-        if isinstance(told, Interrupted):
+        shown_error = error_of_place(error, "run the same command again") or error
+        if isinstance(shown_error, Interrupted):
             output.stop()
-        elif isinstance(told, WindrowError):
-            output.fail(told)
+        elif isinstance(shown_error, WindrowError):
+            output.fail(shown_error)
         else:
-            output.fail_by_bug(told)
+            output.fail_by_bug(shown_error)
     output.finish()
     if output.exit_code:
         raise typer.Exit(output.exit_code)

@@ -50,9 +50,9 @@ def set_paused(output: Output, path: Path, *, paused: bool, who: str | None, why
         )
         return
     number = 0 if newest is None else newest.number + 1
-    wanted = Pause(number, paused, who, why, pipeline.now().replace(microsecond=0))
-    recorded = ledger.put_pause(name, wanted)
-    if recorded != wanted:
+    requested_pause = Pause(number, paused, who, why, pipeline.now().replace(microsecond=0))
+    recorded = ledger.put_pause(name, requested_pause)
+    if recorded != requested_pause:
         raise RefusedError(
             f"Meanwhile somebody else was here: pipeline {name} {recorded}",
             "ledger",
@@ -64,10 +64,10 @@ def set_paused(output: Output, path: Path, *, paused: bool, who: str | None, why
         if paused
         else "."
     )
-    done = "takes the place of an earlier" if paused else "ended the"
-    before = newest if newest and newest.paused else None
+    effect = "takes the place of an earlier" if paused else "ended the"
+    earlier_pause = newest if newest and newest.paused else None
     output.show(
-        PauseState(name, recorded, recorded=True, replaced=before),
+        PauseState(name, recorded, recorded=True, replaced=earlier_pause),
         Text(f"Pipeline {name} {recorded}{end}"),
-        *([Text(f"This {done} pause: {name} {before}.")] if before else []),
+        *([Text(f"This {effect} pause: {name} {earlier_pause}.")] if earlier_pause else []),
     )

@@ -74,20 +74,23 @@ def try_lines(output: Output, path: Path, file: Path, limit: int | None) -> None
         with file.open("rb") as lines:
             values = [line.rstrip(b"\r\n") for line in islice(lines, limit + 1)]
     except OSError as error:
-        what, do = f"{file} can't be read: {error.strerror}", "Name a file with a value a line."
-        raise SpecError(what, "spec", do) from None
+        message, advice = (
+            f"{file} can't be read: {error.strerror}",
+            "Name a file with a value a line.",
+        )
+        raise SpecError(message, "spec", advice) from None
     topics = spec.source.topic_names()
     _shape(output, spec, of_lines(values, topics[0] if topics else "topic"), limit)
 
 
 def _shape(output: Output, spec: PipelineSpec, messages: pa.RecordBatch, limit: int) -> None:
     """Shows the rows of messages up to the limit; one more says that there are more."""
-    more = messages.num_rows > limit
+    has_more = messages.num_rows > limit
     steps = through_steps(assemble.assemble(spec), messages.slice(0, limit))
     output.show(
-        Shaped(spec.id, steps, more),
+        Shaped(spec.id, steps, has_more),
         *(part for step in steps for part in render.step(step)),
-        *render.not_shown(more=more),
+        *render.not_shown(more=has_more),
     )
 
 
@@ -140,14 +143,16 @@ def _print(output: Output, pipeline_id: str, read: Messages, limit: int) -> None
     batches: list[pa.RecordBatch] = []
     read(batches.append)
     messages = [document for batch in batches for document in documents(batch)][:limit]
-    more = sum(batch.num_rows for batch in batches) > limit
+    has_more = sum(batch.num_rows for batch in batches) > limit
     rows = [row for batch in batches for row in printable(batch)][:limit]
     table = (
         render.message_table(rows)
         if rows
         else Text("There are no messages between these positions.")
     )
-    output.show(Peeked(pipeline_id, messages, has_more=more), table, *render.not_shown(more=more))
+    output.show(
+        Peeked(pipeline_id, messages, has_more=has_more), table, *render.not_shown(more=has_more)
+    )
 
 
 def _at_isolation(spec: PipelineSpec, isolation: Isolation | None) -> PipelineSpec:

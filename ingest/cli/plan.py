@@ -61,14 +61,14 @@ def show_plan(output: Output, path: Path, text: str | None) -> None:
         None, [preview_next(pipeline)] if windows is None else _plans(pipeline, windows)
     ):
         joining = joining_topics(pipeline, plan)
-        plans.plans.append(render.planned(plan, _frozen(pipeline, plan.window), joining))
+        plans.plans.append(render.planned(plan, _find_frozen_parts(pipeline, plan.window), joining))
         output.show(
             plans,
             render.plan_table(plans.plans[-1]),
             *(Text(f"{topic}.", style="yellow") for topic in joining),
             *(
-                Text(f"{said}.", style="yellow")
-                for said in (
+                Text(f"{warning}.", style="yellow")
+                for warning in (
                     *unselected_topics(pipeline, plan.start, newly=True),
                     *expiring_messages(pipeline, plan.window.key, plan.splits),
                 )
@@ -86,10 +86,10 @@ def _plans(pipeline: Pipeline, windows: Sequence[Window]) -> Iterator[Plan]:
         yield preview(pipeline, window)
 
 
-def _frozen(pipeline: Pipeline, window: Window) -> list[Literal["start", "end", "plan"]]:
-    kept: Mapping[Literal["start", "end", "plan"], object] = {
+def _find_frozen_parts(pipeline: Pipeline, window: Window) -> list[Literal["start", "end", "plan"]]:
+    frozen_parts: Mapping[Literal["start", "end", "plan"], object] = {
         "start": pipeline.ledger.boundary(window.pipeline, window.start),
         "end": pipeline.ledger.boundary(window.pipeline, window.end),
         "plan": pipeline.ledger.plan(window),
     }
-    return [part for part, found in kept.items() if found is not None]
+    return [part for part, record in frozen_parts.items() if record is not None]

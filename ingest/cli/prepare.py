@@ -56,8 +56,8 @@ def prepare(output: Output) -> None:
         check=False,
     )
     # each is made in a process of its own
-    with ThreadPoolExecutor(2) as two:
-        list(two.map(Compiled.keep, _compiled()))
+    with ThreadPoolExecutor(2) as executor:
+        list(executor.map(Compiled.keep, _compiled()))
     prepared = Prepared(len(PASSES))
     output.show(prepared, Text(f"{len(PASSES)} modules are machine code for this processor."))
     prepared.archive = str(make_archive())

@@ -138,8 +138,8 @@ def run_notes(runs: Sequence[Result]) -> list[Text]:
     lines = list[Text]()
     for run in runs:
         receipt = run.committed.receipt
-        noted = (*(f"partial: {lost}" for lost in receipt.partial), *receipt.warnings)
-        lines += [Text(f"{receipt.window.key}: {note}", style="yellow") for note in noted]
+        notes = (*(f"partial: {loss}" for loss in receipt.partial), *receipt.warnings)
+        lines += [Text(f"{receipt.window.key}: {note}", style="yellow") for note in notes]
         if run.published_dead is not None:
             lines.append(published_dead_line(receipt.window, run.published_dead))
         if run.group_offsets is not None and run.group_offsets.failed:
@@ -151,14 +151,17 @@ def ignored_lines(receipts: Sequence[Receipt]) -> list[Text]:
     """A line about the fields that no column is for, if some windows have any."""
     fields = sum((receipt.ignored_fields for receipt in receipts), Counter[str]())
     messages = counted(sum(receipt.counts.ignored for receipt in receipts), "message")
-    named = ", ".join(f"{name!a} ({n:,})" for name, n in fields.most_common())
-    words = f"{messages} with fields that no column is for; of the first 1,000 of a split: {named}"
+    field_counts = ", ".join(f"{name!a} ({n:,})" for name, n in fields.most_common())
+    words = (
+        f"{messages} with fields that no column is for; of the first 1,000 of a split:"
+        f" {field_counts}"
+    )
     return [Text(words, style="yellow")] if fields else []
 
 
 def window_table(committed: Sequence[Committed]) -> Table:
     """One line per committed window."""
-    receipts = [one.receipt for one in committed]
+    receipts = [committed_window.receipt for committed_window in committed]
     numbers = _counters(receipts) | _if_any(
         {
             "passed over": [r.passed_over for r in receipts],
@@ -173,7 +176,7 @@ def window_table(committed: Sequence[Committed]) -> Table:
             "window": [r.window.key for r in receipts],
             "offsets": _offsets(receipts),
             **numbers,
-            "version": [_version(one) for one in committed],
+            "version": [_version(committed_window) for committed_window in committed],
             "committed from": [f"{r.staged_at:%Y-%m-%d %H:%M:%SZ}" for r in receipts],
             **({"partial": partial} if any(partial) else {}),
         },
@@ -308,12 +311,12 @@ def still_refused(results: Iterable[DeadReplayResult]) -> list[Text]:
     """One line per window and stage with the reasons why messages were refused again."""
     return [
         Text(
-            f"{m.window}: {one.count} refused again at stage {one.stage}:"
-            f" {'; '.join(f'{what} ({n})' for what, n in one.kinds)}",
+            f"{m.window}: {refusal.count} refused again at stage {refusal.stage}:"
+            f" {'; '.join(f'{detail} ({n})' for detail, n in refusal.kinds)}",
             style="yellow",
         )
         for m in results
-        for one in m.refused
+        for refusal in m.refused
     ]
 
 
@@ -343,8 +346,8 @@ def _shown(value: bytes | None) -> str:
 def finding_line(finding: Finding) -> Text:
     """A finding as a line; wrong ones are red."""
     style = {"wrong": "red", "unchecked": "yellow", "info": "dim"}[finding.level]
-    where = finding.about if finding.window is None else f"{finding.about} {finding.window}"
-    return Text(f"{finding.level:9} {where}: {finding.what}. {finding.do}".rstrip(), style=style)
+    location = finding.about if finding.window is None else f"{finding.about} {finding.window}"
+    return Text(f"{finding.level:9} {location}: {finding.what}. {finding.do}".rstrip(), style=style)
 
 
 def message_table(rows: Sequence[Sequence[str]]) -> Table:
@@ -368,7 +371,10 @@ def step(found: Step) -> list[Table | Text]:
             **{name: [_cell(row[name]) for row in found.rows] for name in found.columns},
         }
         parts = [_table(columns, title=title)]
-    return [*parts, *(Text(_removed_line(each), style="dim") for each in found.removed)]
+    return [
+        *parts,
+        *(Text(_removed_line(removed_message), style="dim") for removed_message in found.removed),
+    ]
 
 
 def _removed_line(message: RemovedMessage) -> str:
@@ -392,19 +398,19 @@ def lag_table(lag: Lag) -> Table:
     names = [str(TopicPartition(p.topic, p.partition)) for p in lag.partitions]
     table = _table({"topic-partition": names, **numbers}, numbers)
     table.add_section()
-    lost = (f"{lag.lost:,}",) if lag.lost else ()
-    table.add_row("total", "", "", f"{lag.records:,}", f"{lag.seconds:,.0f}", *lost)
+    lost_cells = (f"{lag.lost:,}",) if lag.lost else ()
+    table.add_row("total", "", "", f"{lag.records:,}", f"{lag.seconds:,.0f}", *lost_cells)
     return table
 
 
 def group_offsets_lines(done: AlteredOffsets) -> list[Text]:
     """The offsets that a consumer group accepted, and errors."""
-    taken = f"Group {done.group} has the offsets of {counted(done.succeeded, 'topic-partition')}"
+    summary = f"Group {done.group} has the offsets of {counted(done.succeeded, 'topic-partition')}"
     if not done.failed:
-        return [Text(f"{taken}.")]
+        return [Text(f"{summary}.")]
     return [
-        Text(f"{taken}, and not those of {done.failed}:", style="yellow"),
-        *(Text(f"  {why}") for why in done.why),
+        Text(f"{summary}, and not those of {done.failed}:", style="yellow"),
+        *(Text(f"  {reason}") for reason in done.why),
     ]
 
 
@@ -423,14 +429,14 @@ def rebase_table(boundary: Boundary) -> Table:
     """
     marks = boundary.by_tp().values()
     rows: list[tuple[str, str, str, str]] = []
-    for seen in boundary.topics:
+    for topic_log in boundary.topics:
         rows += [
-            (str(m.tp), seen.topic_id, f"{m.offset:,}", HOW_WORDS[m.how])
+            (str(m.tp), topic_log.topic_id, f"{m.offset:,}", HOW_WORDS[m.how])
             for m in marks
-            if m.topic == seen.topic
+            if m.topic == topic_log.topic
         ]
-        if seen.partitions == 0:
-            rows.append((f"{seen.topic} (all)", seen.topic_id, "0", "its start"))
+        if topic_log.partitions == 0:
+            rows.append((f"{topic_log.topic} (all)", topic_log.topic_id, "0", "its start"))
     names = ("topic-partition", "topic id", "offset", "found by")
     columns = {name: [row[index] for row in rows] for index, name in enumerate(names)}
     return _table(columns, {"offset"})

@@ -86,7 +86,7 @@ def run_named(
             "Name the windows with --window START/END.",
         )
     windows = named_windows(spec, text) if text or not due else []
-    asked = Request(
+    run_request = Request(
         request or f"command-{uuid.uuid4().hex}",
         again=again,
         fresh_lookups=fresh_lookups,
@@ -98,12 +98,16 @@ def run_named(
     if due:
         for window in windows or ():
             refuse_open(pipeline, window)
-        windows, keep_going = requested_windows(pipeline, asked.id, windows or ()), True
+        windows, keep_going = requested_windows(pipeline, run_request.id, windows or ()), True
     if windows is None:
         pipeline.columns()  # before a micro-batch is cut that couldn't be read
-        _commit(output, pipeline, _batches(output, pipeline, asked, drain=drain))
+        _commit(output, pipeline, _run_batches(output, pipeline, run_request, drain=drain))
     else:
-        _commit(output, pipeline, _each(output, pipeline, windows, asked, keep_going=keep_going))
+        _commit(
+            output,
+            pipeline,
+            _run_each(output, pipeline, windows, run_request, keep_going=keep_going),
+        )
 
 
 def replay_windows(
@@ -121,7 +125,7 @@ def replay_windows(
     """Replaces the named windows; the arguments are those of `run_named`."""
     spec = load_spec(path)
     windows = windows_named(spec, text)
-    asked = Request(
+    run_request = Request(
         request or f"command-{uuid.uuid4().hex}",
         replace=True,
         accept_fewer=accept_fewer,
@@ -130,31 +134,33 @@ def replay_windows(
     )
     looking = assemble.assemble_to_look(spec, engine)
     pipeline = replace(looking, before_commit=output.raise_if_interrupted)
-    _commit(output, pipeline, _each(output, pipeline, windows, asked, keep_going=keep_going))
+    _commit(
+        output, pipeline, _run_each(output, pipeline, windows, run_request, keep_going=keep_going)
+    )
 
 
-def _each(
+def _run_each(
     output: Output,
     pipeline: Pipeline,
     windows: Sequence[Window],
-    asked: Request,
+    run_request: Request,
     *,
     keep_going: bool,
 ) -> Iterator[Result]:
     """Runs windows and yields each result; refused windows are reported at the end."""
     pass_over = pass_over_refused(pipeline) if keep_going else stop_at_refused
     with progress_shown(output) as progress:
-        outcomes = run_windows(pipeline, windows, asked, progress, pass_over)
+        outcomes = run_windows(pipeline, windows, run_request, progress, pass_over)
         yield from refused_last(outcomes, len(windows))
 
 
-def _batches(
-    output: Output, pipeline: Pipeline, asked: Request, *, drain: bool
+def _run_batches(
+    output: Output, pipeline: Pipeline, run_request: Request, *, drain: bool
 ) -> Iterator[Result]:
     with progress_shown(output) as progress:
         if drain:
-            yield from run_batches(pipeline, asked, progress)
-        elif (result := run_batch(pipeline, asked, progress)) is not None:
+            yield from run_batches(pipeline, run_request, progress)
+        elif (result := run_batch(pipeline, run_request, progress)) is not None:
             yield result
 
 
@@ -201,18 +207,22 @@ def progress_shown(output: Output) -> Iterator[Callable[[Progress], None]]:
     with Bars(*columns, console=output.stderr, transient=True, auto_refresh=False) as bars:
         bar, drawn = bars.add_task("", visible=False), 0.0
 
-        def progress(at: Progress) -> None:
+        def progress(progress_state: Progress) -> None:
             nonlocal drawn
-            for note in at.notes:
+            for note in progress_state.notes:
                 output.say(note)
-            if at.notes or not at.text or time.monotonic() - drawn >= REDRAWN_SECONDS:
+            if (
+                progress_state.notes
+                or not progress_state.text
+                or time.monotonic() - drawn >= REDRAWN_SECONDS
+            ):
                 drawn = time.monotonic()
                 bars.update(
                     bar,
-                    description=at.text,
-                    completed=at.done,
-                    total=at.total or None,
-                    visible=bool(at.text),
+                    description=progress_state.text,
+                    completed=progress_state.done,
+                    total=progress_state.total or None,
+                    visible=bool(progress_state.text),
                     refresh=True,
                 )
 

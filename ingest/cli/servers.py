@@ -124,5 +124,7 @@ def engine_at(options: SparkOptions) -> Iterator[SparkEngine | None]:
         with closing(ConnectedSpark(options.connect)) as spark:
             yield SparkEngine(spark.session)
         return
-    place = options.master or MASTER, options.properties
-    yield SparkEngine(lambda: spark_context(*place), lambda: launch_early(*place))
+    master_and_properties = options.master or MASTER, options.properties
+    yield SparkEngine(
+        lambda: spark_context(*master_and_properties), lambda: launch_early(*master_and_properties)
+    )

@@ -56,7 +56,7 @@ def _grace(text: str) -> timedelta:
     try:
         return TypeAdapter(Duration).validate_python(text)
     except ValidationError as error:
-        said = error.errors(include_url=False)[0]["msg"].removeprefix("Value error, ")
+        reason = error.errors(include_url=False)[0]["msg"].removeprefix("Value error, ")
         raise SpecError(
-            f"--older-than {text} {said}", "setup", "Write it like 7d or 36h."
+            f"--older-than {text} {reason}", "setup", "Write it like 7d or 36h."
         ) from None

@@ -34,12 +34,12 @@ def verify_all(output: Output, path: Path, *, deep: bool) -> None:
         dead_topic=None if spec.dead_letters is None else spec.dead_letters.topic,
         sleep=pipeline.sleep,
     )
-    wrong = sum(f.level == "wrong" for f in verified.findings)
-    unchecked = sum(f.level == "unchecked" for f in verified.findings)
-    said = f"{counted(wrong, 'thing')} wrong" if wrong else "nothing is wrong"
-    summary = f"{counted(verified.windows, 'window')}, {counted(verified.rows, 'row')}: {said}"
-    if unchecked:
-        summary += f"; {counted(unchecked, 'thing')} could not be checked"
+    wrong_count = sum(f.level == "wrong" for f in verified.findings)
+    unchecked_count = sum(f.level == "unchecked" for f in verified.findings)
+    verdict = f"{counted(wrong_count, 'thing')} wrong" if wrong_count else "nothing is wrong"
+    summary = f"{counted(verified.windows, 'window')}, {counted(verified.rows, 'row')}: {verdict}"
+    if unchecked_count:
+        summary += f"; {counted(unchecked_count, 'thing')} could not be checked"
     output.show(verified, *map(render.finding_line, verified.findings), Text(summary))
     output.exit_code = verified.exit_code
 
@@ -55,9 +55,9 @@ def restore_receipts(output: Output, path: Path, *, yes: bool) -> None:
     pipeline = assemble.assemble_to_look(spec)
     restored = restore(spec.id, pipeline.sink, pipeline.ledger, dry_run=not yes)
     # behind the table of rows: where that is refused, nothing was written
-    noted = pipeline.dead_letters.restore(dry_run=not yes)
+    dead_restored = pipeline.dead_letters.restore(dry_run=not yes)
     receipts = [counted(len(restored.windows), "receipt")] if restored.windows else []
-    lists = ["the list of windows"] if restored.listed or noted else []
+    lists = ["the list of windows"] if restored.listed or dead_restored else []
     count = " and ".join(receipts + lists)
     if not count:
         end = (
@@ -73,7 +73,7 @@ def restore_receipts(output: Output, path: Path, *, yes: bool) -> None:
     lines = [
         Text(f"{key}: the ledger's copy is the text that was committed") for key in restored.windows
     ]
-    listed = [*chain(*restored.listed.values()), *(["dead letters"] if noted else [])]
+    listed = [*chain(*restored.listed.values()), *(["dead letters"] if dead_restored else [])]
     lines += [Text(f"{key}: in the table, and back in its list") for key in listed]
     output.show(restored, *lines, *map(render.finding_line, restored.failed), Text(end))
     output.exit_code = restored.exit_code

@@ -47,29 +47,36 @@ class ShownWindows(msgspec.Struct):
 def show_windows(output: Output, path: Path, text: str | None, limit: int) -> None:
     """Shows the newest committed windows, by the sink's own receipts."""
     spec = load_spec(path)
-    wanted = None if text is None else set(windows_named(spec, text))
+    requested_windows = None if text is None else set(windows_named(spec, text))
     sink, _ = assemble.open_table(spec)
-    found = (c for c in sink.receipts() if wanted is None or c.receipt.window in wanted)
-    committed = sorted(found, key=lambda c: c.receipt.window)
+    matches = (
+        c
+        for c in sink.receipts()
+        if requested_windows is None or c.receipt.window in requested_windows
+    )
+    committed = sorted(matches, key=lambda c: c.receipt.window)
     if not committed:
         refuse_other_table(assemble.assemble_to_look(spec))
-    shown = committed[-limit:]
-    older = len(committed) - len(shown)
-    series = unbroken(c.receipt for c in shown)
+    shown_windows = committed[-limit:]
+    older = len(committed) - len(shown_windows)
+    series = unbroken(c.receipt for c in shown_windows)
     not_run = uncommitted(spec.window, series, since_start=not older and text is None)
-    done = bool(committed) and committed[-1].receipt.done
-    left = [
+    is_done = bool(committed) and committed[-1].receipt.done
+    notes = [
         *([f"{older} older ones are not shown (--limit)"] if older else []),
         *([uncommitted_in_words(not_run)] if not_run else []),
-        *([DONE] if done else []),
+        *([DONE] if is_done else []),
     ]
-    told = [*render.ignored_lines([one.receipt for one in shown]), *map(Text, left)]
+    lines = [
+        *render.ignored_lines([committed_window.receipt for committed_window in shown_windows]),
+        *map(Text, notes),
+    ]
     table = (
-        render.window_table(shown)
-        if shown
+        render.window_table(shown_windows)
+        if shown_windows
         else Text(f"Nothing is committed {'yet' if text is None else f'in {text}'}.")
     )
-    output.show(ShownWindows(spec.id, shown, older > 0, not_run, done), table, *told)
+    output.show(ShownWindows(spec.id, shown_windows, older > 0, not_run, is_done), table, *lines)
 
 
 class ShownState(msgspec.Struct, frozen=True):
@@ -102,16 +109,20 @@ def show_states(output: Output, path: Path, text: str) -> None:
     refuse_batches(spec)
     windows = windows_named(spec, text)
     pipeline = assemble.assemble_to_look(spec)
-    receipts = [found.receipt for found in pipeline.sink.looks(windows) if found is not None]
+    receipts = [
+        committed_window.receipt
+        for committed_window in pipeline.sink.looks(windows)
+        if committed_window is not None
+    ]
     if not receipts:
         refuse_other_table(pipeline)
     start, _ = windows[0].span or (pipeline.now(), None)
     since = labels_between(spec.window.grid, start, pipeline.now())
-    found = completeness_of(pipeline, len(since) + 1, receipts)
+    completeness = completeness_of(pipeline, len(since) + 1, receipts)
     refused = refused_windows(pipeline.ledger, spec)
     committed = {receipt.window.key for receipt in receipts}
     states = tuple(
-        ShownState(key, found.windows[key].state, found.windows[key].late_elsewhere)
+        ShownState(key, completeness.windows[key].state, completeness.windows[key].late_elsewhere)
         if key in committed
         else ShownState(key, "refused" if window in refused else "uncommitted")
         for window in windows
@@ -119,16 +130,20 @@ def show_states(output: Output, path: Path, text: str) -> None:
     )
     late = ", {} of its hours in later windows"
     output.show(
-        ShownStates(spec.id, found.watermark, found.holding, states),
+        ShownStates(spec.id, completeness.watermark, completeness.holding, states),
         *(
-            Text(f"{each.window}: {each.state}")
-            + (late.format(counted(each.late_elsewhere, "message")) if each.late_elsewhere else "")
-            for each in states
+            Text(f"{shown_state.window}: {shown_state.state}")
+            + (
+                late.format(counted(shown_state.late_elsewhere, "message"))
+                if shown_state.late_elsewhere
+                else ""
+            )
+            for shown_state in states
         ),
     )
     missing, opened = (
-        [each.window for each in states if each.state in some]
-        for some in ({"uncommitted", "refused"}, {"open"})
+        [shown_state.window for shown_state in states if shown_state.state in state_names]
+        for state_names in ({"uncommitted", "refused"}, {"open"})
     )
     if missing:
         raise NotClosedError(
@@ -140,7 +155,7 @@ def show_states(output: Output, path: Path, text: str) -> None:
         raise NotClosedError(
             f"Not complete of {spec.id}: {first_few(opened)}",
             "check",
-            holding_in_words(found, pipeline.ledger.newest(spec.id)[-1]),
+            holding_in_words(completeness, pipeline.ledger.newest(spec.id)[-1]),
         )
 
 
@@ -169,14 +184,22 @@ def show_due(output: Output, path: Path) -> None:
     committed = pipeline.sink.committed([*earlier, *windows])
     if not committed:
         refuse_other_table(pipeline)
-    found, refused = due(spec, windows, committed, refused_windows(pipeline.ledger, spec))
-    older = [one for one in earlier if one not in committed]
-    shown = Due(spec.id, *(tuple(one.key for one in some) for some in (found, refused, older)))
+    due_windows, refused = due(spec, windows, committed, refused_windows(pipeline.ledger, spec))
+    older = [window for window in earlier if window not in committed]
+    shown = Due(
+        spec.id,
+        *(
+            tuple(window.key for window in window_group)
+            for window_group in (due_windows, refused, older)
+        ),
+    )
     notes = []
     if shown.refused:
-        behind = " Those behind the first one can only follow in order." if spec.in_order else ""
-        few = first_few(shown.refused)
-        notes.append(f"A person decides about what was refused: {few}.{behind}")
+        order_note = (
+            " Those behind the first one can only follow in order." if spec.in_order else ""
+        )
+        refused_keys = first_few(shown.refused)
+        notes.append(f"A person decides about what was refused: {refused_keys}.{order_note}")
     if older:
         notes.append(
             f"Not committed, and too old for a schedule: {counted(len(older), 'window')}, the first"

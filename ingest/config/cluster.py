@@ -63,20 +63,20 @@ class TuningSpec(Section):
         for name in written.keys() & _FETCHING.keys():
             yield (name,), f"unknown key; did you mean {_FETCHING[name]} under client?"
 
-    def over(self, other: TuningSpec) -> TuningSpec:
+    def over(self, fallback: TuningSpec) -> TuningSpec:
         """Returns these settings, and the other's for those that are not set here."""
-        return other.model_copy(update=self.model_dump(exclude_none=True))
+        return fallback.model_copy(update=self.model_dump(exclude_none=True))
 
     def reader(self) -> ReaderTuning:
         """The settings for the reader."""
-        found = ReaderTuning()
+        tuning = ReaderTuning()
         if self.batch_messages is not None:
-            found["rows_max"] = self.batch_messages
+            tuning["rows_max"] = self.batch_messages
         if self.batch_bytes is not None:
-            found["bytes_max"] = self.batch_bytes
+            tuning["bytes_max"] = self.batch_bytes
         if self.stall_timeout is not None:
-            found["stall_seconds"] = self.stall_timeout.total_seconds()
-        return found
+            tuning["stall_seconds"] = self.stall_timeout.total_seconds()
+        return tuning
 
 
 class ClusterSpec(Section):

@@ -44,8 +44,8 @@ def is_master(text: str) -> bool:
     return not text.startswith("local") or _LOCAL.match(text) is not None
 
 
-def _like(pattern: str, what: str) -> Any:
-    return must(re.compile(pattern).fullmatch, what)
+def _like(pattern: str, requirement: str) -> Any:
+    return must(re.compile(pattern).fullmatch, requirement)
 
 
 AssetKeyText = Annotated[
@@ -102,13 +102,13 @@ class FreshnessSpec(Section):
     @classmethod
     def conflicts(cls, written: Mapping[str, Any]) -> Iterator[tuple[SettingPath, str]]:
         """Refuses both ways at once, neither, and a half of one."""
-        given = {name for name, value in written.items() if value is not None}
-        if ("fail_window" in given) == ("deadline_cron" in given):
+        stated_names = {name for name, value in written.items() if value is not None}
+        if ("fail_window" in stated_names) == ("deadline_cron" in stated_names):
             yield (), "set fail_window, or deadline_cron with lower_bound_delta"
         for name, whose in (("warn_window", "fail_window"), ("lower_bound_delta", "deadline_cron")):
-            if name in given and whose not in given:
+            if name in stated_names and whose not in stated_names:
                 yield (name,), f"goes with {whose}"
-        if "deadline_cron" in given and "lower_bound_delta" not in given:
+        if "deadline_cron" in stated_names and "lower_bound_delta" not in stated_names:
             yield ("lower_bound_delta",), "is missing"
 
     @field_validator("warn_window")
@@ -265,12 +265,12 @@ class DagsterSpec(Section):
 
     def mistakes(self, window: WindowSpec) -> Iterator[tuple[SettingPath, str]]:
         """Finds what micro-batches can't have, and a condition that asks for open windows."""
-        asked = self.automation_condition
+        condition = self.automation_condition
         if not isinstance(window, TimeWindows):
             for name in ("max_partitions_per_run", "automation_condition"):
                 if getattr(self, name) is not None:
                     yield (name,), MicroBatches.of_other_kind
-        elif asked == EAGER and window.delay >= shortest_window(window.grid):
+        elif condition == EAGER and window.delay >= shortest_window(window.grid):
             yield (
                 ("automation_condition",),
                 (
@@ -278,9 +278,9 @@ class DagsterSpec(Section):
                     " closed, the next one has ended already"
                 ),
             )
-        elif asked is not None and asked != EAGER:
-            for tick in some_labels(asked):
+        elif condition is not None and condition != EAGER:
+            for tick in some_labels(condition):
                 if tick - at_or_before(window.grid, tick) < window.delay:
-                    what = f"would ask at {instant(tick)} for a window that is not closed yet"
-                    yield ("automation_condition",), f"{what}: window.delay is {window.delay}"
+                    message = f"would ask at {instant(tick)} for a window that is not closed yet"
+                    yield ("automation_condition",), f"{message}: window.delay is {window.delay}"
                     break

@@ -80,7 +80,7 @@ def load_spec(path: Path | str, document: int | None = None) -> PipelineSpec:
     """
     path = Path(path)
     text = text_of(path, f"The spec {path}", "Give the path of a pipeline's YAML file.")
-    return _made(read_document(text, document), path.absolute().parent, str(path)).model_copy(
+    return _make_spec(read_document(text, document), path.absolute().parent, str(path)).model_copy(
         update={"spec_file": path.absolute()}
     )
 
@@ -93,65 +93,65 @@ def parse_spec(attributes: Mapping[str, Any], folder: Path) -> PipelineSpec:
     Raises:
         SpecError: with all mistakes, each with its dotted name.
     """
-    return _made(read_values(attributes), folder.absolute(), "the spec")
+    return _make_spec(read_values(attributes), folder.absolute(), "the spec")
 
 
-def _made(document: Document, folder: Path, name: str) -> PipelineSpec:
-    spec, wrong = _checked(document.attributes, folder)
+def _make_spec(document: Document, folder: Path, name: str) -> PipelineSpec:
+    spec, spec_mistakes = _check_spec(document.attributes, folder)
     # a place whose template failed has no value: pydantic's mistakes there are noise
     mistakes = [
         *document.mistakes,
-        *(m for m in (*wrong, *written_out(document)) if not document.failed(m.path)),
+        *(m for m in (*spec_mistakes, *written_out(document)) if not document.failed(m.path)),
     ]
     if mistakes or spec is None:
         raise refusal(name, mistakes, document)
     return spec
 
 
-def _checked(attributes: object, folder: Path) -> tuple[PipelineSpec | None, list[Mistake]]:
+def _check_spec(attributes: object, folder: Path) -> tuple[PipelineSpec | None, list[Mistake]]:
     """Makes the spec, or lists all its mistakes."""
     if not isinstance(attributes, Mapping):
         return None, [Mistake((), "a spec is a mapping with id, source, window, decode and sink")]
-    clusters, wrong = dict[str, ClusterSpec](), list[Mistake]()
+    clusters, mistakes = dict[str, ClusterSpec](), list[Mistake]()
     kinds = OfItsKind.of(PipelineSpec.model_fields["sink"])
     assert kinds is not None, "the sink is a section of several kinds"
     for name in _NAMING:
         section = section_of(attributes, name)
         if name == "sink" and not issubclass(kinds.model(section), OnClusterSection):
             continue
-        named = _named(section, name, folder)
+        named = _find_cluster(section, name, folder)
         if isinstance(named, Mistake):
-            wrong.append(named)
+            mistakes.append(named)
             continue
         if named is not None:
             clusters[str(section["cluster"])] = named
-        wrong += client_mistakes(section, (name,), named)
-    wrong += _file_mistakes(attributes, folder)
-    wrong += [
-        Mistake((name,), f"unknown key; {why}")
-        for name, why in NOT_WRITTEN.items()
+        mistakes += client_mistakes(section, (name,), named)
+    mistakes += _file_mistakes(attributes, folder)
+    mistakes += [
+        Mistake((name,), f"unknown key; {reason}")
+        for name, reason in NOT_WRITTEN.items()
         if name in attributes
     ]
-    spec, found = validated(
+    spec, model_mistakes = validated(
         PipelineSpec, {**attributes, "folder": folder, "named_clusters": clusters}
     )
-    known = {mistake.path for mistake in wrong}
-    wrong += [
-        _placed(mistake, attributes) if mistake.what.startswith("unknown key") else mistake
-        for mistake in found
-        if mistake.path not in known
+    mistaken_paths = {mistake.path for mistake in mistakes}
+    mistakes += [
+        _with_home(mistake, attributes) if mistake.what.startswith("unknown key") else mistake
+        for mistake in model_mistakes
+        if mistake.path not in mistaken_paths
     ]
     path = getattr(spec and spec.sink, "path", None)
     if isinstance(path, str) and folder.is_relative_to(absolute(path, folder)):
-        what = (
+        message = (
             "is the folder of this file, or one above it: a table has a folder of its own, in which"
             " a clean-up of it (VACUUM) removes all else"
         )
-        wrong.append(Mistake(("sink", "path"), what))
-    return (None if wrong else spec), wrong
+        mistakes.append(Mistake(("sink", "path"), message))
+    return (None if mistakes else spec), mistakes
 
 
-def _placed(mistake: Mistake, attributes: Mapping[str, Any]) -> Mistake:
+def _with_home(mistake: Mistake, attributes: Mapping[str, Any]) -> Mistake:
     """Says of an unknown key which is another section's where it belongs."""
     *above, key = mistake.path
     if above[1:] or key in _OF_ITS_SECTION:
@@ -177,7 +177,9 @@ def _sections(field: FieldInfo, written: object) -> list[type[Section]]:
     ]
 
 
-def _named(section: Mapping[str, Any], name: str, folder: Path) -> ClusterSpec | Mistake | None:
+def _find_cluster(
+    section: Mapping[str, Any], name: str, folder: Path
+) -> ClusterSpec | Mistake | None:
     """Finds the cluster that a section names.
 
     None if it names none, or if the value can't be a name, which its own field reports.
@@ -218,14 +220,17 @@ class SharedSpec(Section):
 
 def find_shared(folder: Path) -> tuple[Path | None, Path]:
     """Finds the windrow.yaml of a folder (None: no file), and the last folder searched."""
-    here, home = Path(os.path.realpath(folder)), Path(os.path.realpath(Path("~").expanduser()))
-    for folder_ in chain([here], here.parents):
+    real_folder, home = (
+        Path(os.path.realpath(folder)),
+        Path(os.path.realpath(Path("~").expanduser())),
+    )
+    for folder_ in chain([real_folder], real_folder.parents):
         # also if it is no file: the next one above may give the name to another cluster
         if os.path.lexists(folder_ / FILE):
             return folder_ / FILE, folder_
         if folder_ == home or (folder_ / ".git").exists() or _is_world_writable(folder_.parent):
             return None, folder_
-    return None, Path(here.anchor)
+    return None, Path(real_folder.anchor)
 
 
 def _is_world_writable(folder: Path) -> bool:
@@ -263,21 +268,23 @@ def named_cluster(name: str, folder: Path, section: str = "source") -> ClusterSp
     )
     attributes = document.attributes if isinstance(document.attributes, Mapping) else {}
     clusters = section_of(attributes, "clusters")
-    wrong = [
+    mistakes = [
         m for m in document.mistakes if m.path[:1] != ("clusters",) or m.path[1:2] in {(), (name,)}
     ]
-    if name not in clusters and clusters and not wrong:
+    if name not in clusters and clusters and not mistakes:
         near = nearest(name, list(clusters))
         meant = f"; did you mean {near}?" if near else ""
         return Mistake(
             path, f"{file} has no cluster {name}: there are {', '.join(clusters)}{meant}"
         )
-    found, more = _shared_cluster(name, attributes, clusters)
-    more += [mistake for mistake in written_out(document) if mistake.path[:2] == ("clusters", name)]
-    wrong += [mistake for mistake in more if not document.failed(mistake.path)]
-    if wrong or found is None:
-        raise refusal(str(file), wrong, document)
-    return found
+    cluster, cluster_mistakes = _shared_cluster(name, attributes, clusters)
+    cluster_mistakes += [
+        mistake for mistake in written_out(document) if mistake.path[:2] == ("clusters", name)
+    ]
+    mistakes += [mistake for mistake in cluster_mistakes if not document.failed(mistake.path)]
+    if mistakes or cluster is None:
+        raise refusal(str(file), mistakes, document)
+    return cluster
 
 
 def _shared_cluster(
@@ -287,9 +294,10 @@ def _shared_cluster(
 
     These are its own, and those outside of `clusters`.
     """
-    wanted = {name: clusters[name]} if name in clusters else attributes.get("clusters")
-    shared, wrong = validated(
-        SharedSpec, {**attributes, **({} if wanted is None else {"clusters": wanted})}
+    chosen_clusters = {name: clusters[name]} if name in clusters else attributes.get("clusters")
+    shared, mistakes = validated(
+        SharedSpec,
+        {**attributes, **({} if chosen_clusters is None else {"clusters": chosen_clusters})},
     )
-    wrong += client_mistakes(section_of(clusters, name), ("clusters", name))
-    return (None if shared is None else shared.clusters[name]), wrong
+    mistakes += client_mistakes(section_of(clusters, name), ("clusters", name))
+    return (None if shared is None else shared.clusters[name]), mistakes

@@ -89,7 +89,7 @@ def checked_metadata(value: object) -> Mapping[str, str]:
     """Validates the section and adds the defaults, in the order of `METADATA`."""
     if not isinstance(value, Mapping):
         raise sentence("must be a mapping")
-    wrong: list[tuple[SettingPath, str]] = [
+    mistakes: list[tuple[SettingPath, str]] = [
         ((str(name),), f"unknown key{suggest(str(name), tuple(METADATA))}")
         for name in value
         if name not in METADATA
@@ -99,30 +99,32 @@ def checked_metadata(value: object) -> Mapping[str, str]:
         for name, column in value.items()
         if name in METADATA
     }
-    wrong += [
-        ((name,), what)
+    mistakes += [
+        ((name,), message)
         for name, column in written.items()
-        if (what := _column_mistake(name, column)) is not None
+        if (message := _column_mistake(name, column)) is not None
     ]
-    whole = {**DEFAULT, **written}
-    found = {name: str(whole[name]) for name in METADATA if whole.get(name) is not None}
-    seen: dict[str, str] = {}
-    for name, column in found.items():
-        other = seen.setdefault(column.casefold(), name)
-        if other != name:
-            own = name if name in written else other
-            wrong.append(
+    column_by_name = {**DEFAULT, **written}
+    metadata_columns = {
+        name: str(column_by_name[name]) for name in METADATA if column_by_name.get(name) is not None
+    }
+    name_by_column: dict[str, str] = {}
+    for name, column in metadata_columns.items():
+        previous_name = name_by_column.setdefault(column.casefold(), name)
+        if previous_name != name:
+            mistaken_name = name if name in written else previous_name
+            mistakes.append(
                 (
-                    (own,),
+                    (mistaken_name,),
                     (
-                        f"{other} and {name} would both be column {column}, and tables don't tell"
-                        " case apart"
+                        f"{previous_name} and {name} would both be column {column}, and"
+                        " tables don't tell case apart"
                     ),
                 )
             )
-    if wrong:
-        refuse(wrong)
-    return found
+    if mistakes:
+        refuse(mistakes)
+    return metadata_columns
 
 
 def _column_mistake(name: str, column: object) -> str | None:
@@ -257,8 +259,8 @@ class PipelineSpec(Section):
         """Refuses an end in topics that are not read."""
         source = info.data.get("source")
         stop = window.stop if isinstance(window, MicroBatches) else None
-        if source is not None and (wrong := list(unread(source.selection(), stop))):
-            refuse((("stop", *path), what) for path, what in wrong)
+        if source is not None and (mistakes := list(unread(source.selection(), stop))):
+            refuse((("stop", *path), message) for path, message in mistakes)
         return window
 
     @field_validator("dagster")
@@ -266,8 +268,8 @@ class PipelineSpec(Section):
     def _fits_windows(cls, dagster: DagsterSpec, info: ValidationInfo) -> DagsterSpec:
         """Refuses what such windows can't have."""
         window = info.data.get("window")
-        if window is not None and (wrong := list(dagster.mistakes(window))):
-            refuse(wrong)
+        if window is not None and (mistakes := list(dagster.mistakes(window))):
+            refuse(mistakes)
         return dagster
 
     @property
@@ -303,7 +305,7 @@ class PipelineSpec(Section):
             SpecError: `named_clusters` lacks it.
         """
         name = self.source.cluster
-        return None if name is None else self._found_cluster("source", name)
+        return None if name is None else self._find_cluster("source", name)
 
     @property
     def cluster(self) -> ClusterSpec:
@@ -333,7 +335,7 @@ class PipelineSpec(Section):
         if dead_letters is None:
             return None
         if dead_letters.cluster is not None:
-            named = self._found_cluster("dead_letters", dead_letters.cluster)
+            named = self._find_cluster("dead_letters", dead_letters.cluster)
             return named.under(dead_letters.client, TuningSpec())
         address = dead_letters.bootstrap_servers
         return (
@@ -358,11 +360,11 @@ class PipelineSpec(Section):
             return sink.reached(
                 self.cluster.bootstrap_servers, self.cluster.client, self._source_registry
             )
-        named = self._found_cluster("sink", sink.cluster)
+        named = self._find_cluster("sink", sink.cluster)
         cluster = named.under(sink.client, TuningSpec())
         return sink.reached(cluster.bootstrap_servers, cluster.client, named.registry)
 
-    def _found_cluster(self, section: str, name: str) -> ClusterSpec:
+    def _find_cluster(self, section: str, name: str) -> ClusterSpec:
         """Returns the cluster that a section names.
 
         `load_spec` has looked it up; a spec that is made in Python may lack it.
@@ -370,8 +372,8 @@ class PipelineSpec(Section):
         Raises:
             SpecError: it does.
         """
-        found = self.named_clusters.get(name)
-        if found is None:
+        cluster = self.named_clusters.get(name)
+        if cluster is None:
             raise SpecError(
                 f"{section}.cluster names the cluster {name}, and named_clusters doesn't have it",
                 "spec",
@@ -379,7 +381,7 @@ class PipelineSpec(Section):
                 f" PipelineSpec the cluster as named_clusters={{{name!r}: ...}}, or its address as"
                 f" {section}.bootstrap_servers in place of the name.",
             )
-        return found
+        return cluster
 
     @property
     def registry(self) -> Registry | None:
@@ -399,8 +401,8 @@ class PipelineSpec(Section):
 
         It is the source's own, or the named cluster's.
         """
-        found = self._source_registry
-        return None if found is None else registry_of(found, self.folder)
+        registry = self._source_registry
+        return None if registry is None else registry_of(registry, self.folder)
 
     @property
     def _source_registry(self) -> RegistrySpec | None:
@@ -422,9 +424,11 @@ class PipelineSpec(Section):
         Raises:
             SpecError: WINDROW_STATE is not a place.
         """
-        own = self.folder / ".windrow" / "state.db"
+        default_path = self.folder / ".windrow" / "state.db"
         try:
-            return absolute(self.state or os.environ.get("WINDROW_STATE") or str(own), self.folder)
+            return absolute(
+                self.state or os.environ.get("WINDROW_STATE") or str(default_path), self.folder
+            )
         except ValueError as error:
             raise SpecError(
                 f"WINDROW_STATE {error}",
@@ -521,7 +525,9 @@ def _registry_mistakes(
                 " windrow.yaml"
             ),
         )
-    if writing and not any(each is not None for each in (sink.get("registry"), *of_cluster)):
+    if writing and not any(
+        registry is not None for registry in (sink.get("registry"), *of_cluster)
+    ):
         yield (
             writing[0],
             (

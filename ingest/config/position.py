@@ -47,10 +47,10 @@ def _moment(value: object) -> datetime:
         raise sentence(
             "is not an instant: write it like 2026-01-02T03:00:00Z, or in epoch milliseconds", value
         )
-    found = moment(str(value)) if isinstance(value, int | str) else as_instant(value)
-    if found < _EPOCH:
+    timestamp = moment(str(value)) if isinstance(value, int | str) else as_instant(value)
+    if timestamp < _EPOCH:
         raise ValueError("must not lie before 1970, where Kafka's timestamps begin")
-    return found
+    return timestamp
 
 
 ByTopic = Mapping[str | None, Mapping[int, int]]
@@ -72,16 +72,16 @@ def _offsets(value: object) -> ByTopic:
     nested = [isinstance(offsets, Mapping) for offsets in value.values()]
     if not any(nested):
         return {None: _numbers(value)}
-    wrong: list[tuple[SettingPath, str]] = []
-    found: dict[str | None, Mapping[int, int]] = {}
+    mistakes: list[tuple[SettingPath, str]] = []
+    offsets_by_topic: dict[str | None, Mapping[int, int]] = {}
     for topic, offsets in value.items():
         try:
-            found[topic_name(str(topic))] = _numbers(offsets)
+            offsets_by_topic[topic_name(str(topic))] = _numbers(offsets)
         except ValueError as error:
-            wrong.append(((str(topic),), str(error)))
-    if wrong:
-        refuse(wrong)
-    return found
+            mistakes.append(((str(topic),), str(error)))
+    if mistakes:
+        refuse(mistakes)
+    return offsets_by_topic
 
 
 def _numbers(value: object) -> dict[int, int]:
@@ -91,10 +91,10 @@ def _numbers(value: object) -> dict[int, int]:
     pairs = [(str(p).strip(), str(o).strip()) for p, o in value.items()]
     if not all(p.isdecimal() and o.isdecimal() and len(p) < 20 and len(o) < 20 for p, o in pairs):
         raise ValueError("must be offsets by partition, like {0: 42}: whole numbers, 0 or more")
-    found = {int(p): int(o) for p, o in pairs}
-    if len(found) < len(pairs):
+    offset_by_partition = {int(p): int(o) for p, o in pairs}
+    if len(offset_by_partition) < len(pairs):
         raise ValueError("names a partition twice")
-    return _in_range(found)
+    return _in_range(offset_by_partition)
 
 
 def _in_range(offsets: dict[int, int]) -> dict[int, int]:
@@ -188,12 +188,14 @@ class PositionSpec(Section):
         group = GroupOffsets(self.committed or "", self.reset)
         if self.offsets is None:
             return group
-        found = (
+        offset_pairs = (
             (TopicPartition(t or topics[0], p), o)
             for t, offsets in self.offsets.items()
             for p, o in offsets.items()
         )
-        return Given(tuple(sorted(found)), group if self.others == "committed" else self.others)
+        return Given(
+            tuple(sorted(offset_pairs)), group if self.others == "committed" else self.others
+        )
 
 
 WORDS: Mapping[str, Initializer] = {"label": AtLabel(), "earliest": Earliest(), "latest": Latest()}

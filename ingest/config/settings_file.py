@@ -22,7 +22,7 @@ M = TypeVar("M", bound=BaseModel)
 
 _SECRETS = {
     *("password", "key_password", "credential", "token"),
-    *(name for name, known in ALLOWED.items() if known.secret),
+    *(name for name, client_property in ALLOWED.items() if client_property.secret),
 }
 """The settings of a client, a registry or a catalog that are secrets."""
 
@@ -36,10 +36,10 @@ _SHOWN_MAX = 50
 """The most mistakes in one message."""
 
 
-def text_of(path: Path, name: str, do: str) -> str:
+def text_of(path: Path, name: str, advice: str) -> str:
     """Reads the text of a file of settings.
 
-    `name`, `do`: the file's name and the remedy in errors.
+    `name`, `advice`: the file's name and the remedy in errors.
 
     Raises:
         SpecError: it can't be read, or is too large.
@@ -54,9 +54,9 @@ def text_of(path: Path, name: str, do: str) -> str:
             f"{name} is a folder", "spec", f"Name the file in it, such as {path / 'defs.yaml'}."
         ) from None
     except (OSError, ValueError) as error:
-        why = getattr(error, "strerror", None) or "it is not UTF-8 text"
-        raise SpecError(f"{name} can't be read: {why}", "spec", do) from None
-    raise SpecError(f"{name} is larger than {SIZE_MAX // 1024} KiB, which none is", "spec", do)
+        reason = getattr(error, "strerror", None) or "it is not UTF-8 text"
+        raise SpecError(f"{name} can't be read: {reason}", "spec", advice) from None
+    raise SpecError(f"{name} is larger than {SIZE_MAX // 1024} KiB, which none is", "spec", advice)
 
 
 def refusal(name: str, mistakes: list[Mistake], document: Document) -> SpecMistakesError:
@@ -101,10 +101,10 @@ def client_mistakes(
         for name, value in section_of(section, "client").items()
     }
     if above is None:
-        return [_placed(problem, path, client) for problem in problems(client)]
+        return [_locate(problem, path, client) for problem in problems(client)]
     # the named cluster is right by itself, so a conflict of both is a mistake here
-    whole, other = {**above.client, **client}, " (with what the cluster has)"
-    return [_placed(problem, path, client, other) for problem in problems(whole)]
+    merged_client, note = {**above.client, **client}, " (with what the cluster has)"
+    return [_locate(problem, path, client, note) for problem in problems(merged_client)]
 
 
 def written_out(document: Document) -> list[Mistake]:
@@ -126,8 +126,8 @@ def written_out(document: Document) -> list[Mistake]:
             " itself, or a template",
         )
         for path in filter(None, document.lines)
-        if path not in document.given
-        and isinstance(value := _at(document.attributes, path), str | int | float)
+        if path not in document.values_by_template
+        and isinstance(value := _value_at(document.attributes, path), str | int | float)
         and (
             (path[-2:-1] in {("client",), ("registry",), ("catalog",)} and path[-1] in _SECRETS)
             or (path[-1] in _URLS and _PASSWORD.search(str(value)))
@@ -135,13 +135,13 @@ def written_out(document: Document) -> list[Mistake]:
     ]
 
 
-def _at(values: Any, path: SettingPath) -> object:
+def _value_at(values: Any, path: SettingPath) -> object:
     for part in path:
         values = values.get(part) if isinstance(values, Mapping) else None
     return values
 
 
-def _placed(
+def _locate(
     problem: str, path: SettingPath, client: Mapping[str, object], elsewhere: str = ""
 ) -> Mistake:
     """Places a problem at the property with whose name it begins.

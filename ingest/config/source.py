@@ -83,9 +83,9 @@ def _pattern(value: str) -> str:
     try:
         re.compile(value)
     except (re.error, OverflowError, RecursionError) as error:
-        why = error.msg if isinstance(error, re.error) else "too large"
+        reason = error.msg if isinstance(error, re.error) else "too large"
         raise ValueError(
-            f"must be a regular expression, which the whole name has to match: {why}"
+            f"must be a regular expression, which the whole name has to match: {reason}"
         ) from None
     return value
 
@@ -99,7 +99,7 @@ def _partitions(value: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(sorted(value))
 
 
-def _some(value: Mapping[str, tuple[int, ...]]) -> Mapping[str, tuple[int, ...]]:
+def _require_topics(value: Mapping[str, tuple[int, ...]]) -> Mapping[str, tuple[int, ...]]:
     if not value:
         raise sentence("must name at least one topic with its partitions")
     return value
@@ -126,7 +126,7 @@ _TopicList = Annotated[
 ]
 _Partition = Annotated[int, BeforeValidator(_number), Field(ge=0, le=PARTITION_MAX)]
 _Partitions = Annotated[tuple[_Partition, ...], AfterValidator(_partitions)]
-_ByTopic = Annotated[Mapping[TopicName, _Partitions], AfterValidator(_some)]
+_ByTopic = Annotated[Mapping[TopicName, _Partitions], AfterValidator(_require_topics)]
 
 
 class SourceSpec(Section):
@@ -262,8 +262,8 @@ class SourceSpec(Section):
         `info.data` has the earlier fields that are right.
         """
         chosen = {name: info.data[name] for name in _SELECTING if info.data.get(name) is not None}
-        if len(chosen) == 1 and (wrong := list(unread(_selection(**chosen), start))):
-            refuse(wrong)
+        if len(chosen) == 1 and (mistakes := list(unread(_selection(**chosen), start))):
+            refuse(mistakes)
         return start
 
     def selection(self) -> Selection:
@@ -340,8 +340,8 @@ def unread(
 ) -> Iterator[tuple[SettingPath, str]]:
     """Finds offsets in a position of topic-partitions that are not read, as mistakes."""
     if isinstance(position, PositionSpec) and position.offsets is not None:
-        for path, what in _unread(selection, position.offsets):
-            yield ("offsets", *path), what
+        for path, message in _unread(selection, position.offsets):
+            yield ("offsets", *path), message
 
 
 def _unread(selection: Selection, offsets: ByTopic) -> Iterator[tuple[SettingPath, str]]:

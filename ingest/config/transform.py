@@ -53,14 +53,16 @@ class TransformSpec(Section):
     @model_validator(mode="after")
     def _no_dead_letters_of_a_window(self) -> Self:
         """Refuses dead letters of rows that a `spark` step gave."""
-        behind = range(self.spark_at + 1, len(self.steps))
-        why = (
+        later_steps = range(self.spark_at + 1, len(self.steps))
+        message = (
             "can't be dead behind a spark step: a row may be made of several messages, and nobody"
             " can say which one would be the dead letter"
         )
-        wrong = [("steps", n, name) for n in behind if (name := self.steps[n].makes_dead)]
-        if wrong:
-            refuse((path, why) for path in wrong)
+        mistaken_paths = [
+            ("steps", n, name) for n in later_steps if (name := self.steps[n].makes_dead)
+        ]
+        if mistaken_paths:
+            refuse((path, message) for path in mistaken_paths)
         return self
 
     @classmethod

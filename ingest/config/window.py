@@ -45,13 +45,15 @@ def _grid(value: str) -> str:
     return value
 
 
-def _every(value: str) -> str:
+def _check_cron(value: str) -> str:
     if fault := cron_fault(value):
         raise ValueError(f"must be {_CRON_FORM}: {fault}")
     return value
 
 
-Cron = Annotated[TextOrEmpty, AfterValidator(_every), Values("a cron expression of five fields")]
+Cron = Annotated[
+    TextOrEmpty, AfterValidator(_check_cron), Values("a cron expression of five fields")
+]
 
 
 def _not_null(value: object) -> object:
@@ -173,10 +175,11 @@ class MicroBatches(_Windows):
     @field_validator("min_records")
     @classmethod
     def _not_above_max(cls, least: int, info: ValidationInfo) -> int:
-        most = info.data.get("max_records")
-        if most is not None and least > most:
+        max_records = info.data.get("max_records")
+        if max_records is not None and least > max_records:
             raise sentence(
-                f"must not be more than max_records, {most}: no micro-batch would ever be cut"
+                f"must not be more than max_records, {max_records}: no micro-batch would ever"
+                " be cut"
             )
         return least
 

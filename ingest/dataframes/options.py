@@ -35,9 +35,9 @@ def _splits(value: object) -> tuple[Split, ...]:
         ) from None
     twice = next(
         (
-            after
-            for before, after in pairwise(splits)
-            if before.tp == after.tp and after.start < before.stop
+            following
+            for previous, following in pairwise(splits)
+            if previous.tp == following.tp and following.start < previous.stop
         ),
         None,
     )
@@ -91,18 +91,18 @@ class ReadOptions(Section):
             yield ("mode",), "is about messages that can't become rows, and these stay messages"
 
 
-def read_options(given: Mapping[str, str]) -> ReadOptions:
+def read_options(spark_options: Mapping[str, str]) -> ReadOptions:
     """Reads the options of a read from those of Spark.
 
     Raises:
         SpecError: with all mistakes.
     """
     values: dict[str, Any] = {
-        name: value for name, value in given.items() if not name.startswith(_CLIENT)
+        name: value for name, value in spark_options.items() if not name.startswith(_CLIENT)
     }
     client = {
         name.removeprefix(_CLIENT): value
-        for name, value in given.items()
+        for name, value in spark_options.items()
         if name.startswith(_CLIENT)
     }
     if client:
@@ -111,12 +111,12 @@ def read_options(given: Mapping[str, str]) -> ReadOptions:
         if name in values:
             values[name] = str(values[name]).lower()  # as Spark does for its own formats
     options, mistakes = validated(ReadOptions, values)
-    wrong = [*mistakes, *client_mistakes(values, ())]
-    wrong = _refusing_path(
-        values, wrong, "load() takes no path: a pipeline's file goes into the option spec"
+    all_mistakes = [*mistakes, *client_mistakes(values, ())]
+    all_mistakes = _refusing_path(
+        values, all_mistakes, "load() takes no path: a pipeline's file goes into the option spec"
     )
-    if options is None or wrong:
-        raise refusal("the options of the read", wrong, Document(values))
+    if options is None or all_mistakes:
+        raise refusal("the options of the read", all_mistakes, Document(values))
     return options
 
 
@@ -138,30 +138,30 @@ class WriteOptions(Section):
     batch: Annotated[int, PlainValidator(_number)]
 
 
-def write_options(given: Mapping[str, str]) -> WriteOptions:
+def write_options(spark_options: Mapping[str, str]) -> WriteOptions:
     """Reads the options of a write from those of Spark.
 
     Raises:
         SpecError: with all mistakes.
     """
-    options, wrong = validated(WriteOptions, given)
-    wrong = _refusing_path(
-        given,
-        wrong,
+    options, mistakes = validated(WriteOptions, spark_options)
+    mistakes = _refusing_path(
+        spark_options,
+        mistakes,
         "save() takes no path: the file that says where to write goes into the option spec",
     )
-    if options is None or wrong:
-        raise refusal("the options of the write", wrong, Document(dict(given)))
+    if options is None or mistakes:
+        raise refusal("the options of the write", mistakes, Document(dict(spark_options)))
     return options
 
 
-def _refusing_path(given: Mapping[str, Any], wrong: list[Mistake], says: str) -> list[Mistake]:
+def _refusing_path(written: Mapping[str, Any], mistakes: list[Mistake], says: str) -> list[Mistake]:
     """Replaces the mistake of a path by another sentence.
 
     `load` and `save` make a path an option.
     """
     return (
-        [*(m for m in wrong if m.path != ("path",)), Mistake((), says)]
-        if "path" in given
-        else wrong
+        [*(m for m in mistakes if m.path != ("path",)), Mistake((), says)]
+        if "path" in written
+        else mistakes
     )

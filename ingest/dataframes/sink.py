@@ -144,23 +144,23 @@ def read_write_spec(path: Path) -> WriteSpec:
         SpecError: it can't be read, or is wrong: then with all its mistakes, each with
             its line and dotted name.
     """
-    do = "Give its path as the option spec."
-    document = read_document(text_of(path, f"The file {path} of the write", do), envelope=False)
-    spec, wrong = _checked(document)
-    mistakes = [*document.mistakes, *(m for m in wrong if not document.failed(m.path))]
+    advice = "Give its path as the option spec."
+    document = read_document(text_of(path, f"The file {path} of the write", advice), envelope=False)
+    spec, spec_mistakes = _check_document(document)
+    mistakes = [*document.mistakes, *(m for m in spec_mistakes if not document.failed(m.path))]
     if mistakes or spec is None:
         raise refusal(str(path), mistakes, document)
     return spec
 
 
-def _checked(document: Document) -> tuple[WriteSpec | None, list[Mistake]]:
+def _check_document(document: Document) -> tuple[WriteSpec | None, list[Mistake]]:
     written = document.attributes
     if not isinstance(written, Mapping):
         return None, [Mistake((), "a write's file is a mapping with id and sink")]
     sink = section_of(written, "sink")
     values = {**written, "sink": {**_FIXED, **sink}} if sink else written
-    spec, found = validated(WriteSpec, values)
-    return spec, [*client_mistakes({"client": sink.get("client")}, ("sink",)), *found]
+    spec, mistakes = validated(WriteSpec, values)
+    return spec, [*client_mistakes({"client": sink.get("client")}, ("sink",)), *mistakes]
 
 
 # --------------------------------------------------------------------------------------------------
@@ -188,13 +188,13 @@ def writer(options: Mapping[str, str], schema: StructType, *, overwrite: bool) -
             "spec",
             'Write with mode("append").',
         )
-    asked, rows = write_options(options), to_arrow_schema(schema, timezone="UTC")
-    path, attempt = Path(asked.spec).absolute(), uuid.uuid4().hex
+    settings, rows = write_options(options), to_arrow_schema(schema, timezone="UTC")
+    path, attempt = Path(settings.spec).absolute(), uuid.uuid4().hex
     spec = read_write_spec(path)
     sink = spec.table(path.parent, rows)
     sink.refuse_unwritable()
     sink.prepare(TableOwner(spec.id, _LEDGER, BATCH))
-    plan = plan_of(spec.id, asked.batch, sink.identity)
+    plan = plan_of(spec.id, settings.batch, sink.identity)
     stager = None if sink.look(plan.window) is not None else sink.stager(plan, 0, attempt)
     return dumped(BatchWriter(path, plan, attempt, datetime.now(UTC), rows, stager))
 
@@ -251,8 +251,8 @@ class BatchWriter:
         sink = spec.table(self.path.parent, self.rows)
         outcome = sink.commit(self._receipt(staged), [staged])
         if isinstance(outcome, Unknown):
-            batch, again = self.plan.window.key, "Write it again under the same number"
-            raise OutcomeUnknownError.of(f"of batch {batch} of {spec.id}", outcome.why, again)
+            batch, advice = self.plan.window.key, "Write it again under the same number"
+            raise OutcomeUnknownError.of(f"of batch {batch} of {spec.id}", outcome.why, advice)
         # the batch is committed; a folder that can't be read is reported by the next write
         with suppress(WindrowError):
             sink.sweep(_KEPT)

@@ -85,11 +85,11 @@ def pin(options: ReadOptions) -> Pinned:
         assert options.splits is not None, "ReadOptions refuses a window without its spec"
         cluster = ClusterSpec(bootstrap_servers=options.bootstrap_servers, client=options.client)
         broker, reader = reach(cluster, options.isolation)
-        splits, plan = _given(broker, options.splits)
+        splits, plan = _pin_splits(broker, options.splits)
         return Pinned(splits, reader(plan), AsMessages())
     pipeline = assemble_to_look(load_spec(Path(options.spec)))
     splits, plan = (
-        _given(pipeline.broker, options.splits)
+        _pin_splits(pipeline.broker, options.splits)
         if options.splits
         else _planned(pipeline, str(options.window))
     )
@@ -125,12 +125,12 @@ def _planned(pipeline: Pipeline, named: str) -> tuple[tuple[Split, ...], ReadPla
     return tuple(splits), ReadPlan(clusters.pop(), ids, "fail")
 
 
-def _given(broker: Broker, asked: Sequence[Split]) -> tuple[tuple[Split, ...], ReadPlan]:
+def _pin_splits(broker: Broker, splits: Sequence[Split]) -> tuple[tuple[Split, ...], ReadPlan]:
     """Returns the splits that a user gave, with the leader epochs that they lack."""
-    names = sorted({split.topic for split in asked})
+    names = sorted({split.topic for split in splits})
     topics: dict[str, TopicInfo] = {name: broker.topic(name) for name in names}
     beyond = next(
-        (split for split in asked if split.partition >= topics[split.topic].partitions), None
+        (split for split in splits if split.partition >= topics[split.topic].partitions), None
     )
     if beyond is not None:
         raise SpecError(
@@ -139,20 +139,20 @@ def _given(broker: Broker, asked: Sequence[Split]) -> tuple[tuple[Split, ...], R
             "plan",
             "Name one that exists. Nothing was read.",
         )
-    return _witnessed(broker, asked), ReadPlan(
+    return _add_epochs(broker, splits), ReadPlan(
         broker.cluster_id(), {name: info.topic_id for name, info in topics.items()}, "fail"
     )
 
 
-def _witnessed(broker: Broker, asked: Sequence[Split]) -> tuple[Split, ...]:
+def _add_epochs(broker: Broker, splits: Sequence[Split]) -> tuple[Split, ...]:
     """Adds the leader epoch of the log's stable end to each split.
 
     Under that epoch the log reached beyond the split.
     """
-    tps = sorted({split.tp for split in asked})
+    tps = sorted({split.tp for split in splits})
     starts, ends = broker.log_starts(tps), broker.stable_ends(tps)
-    for split in asked:
-        at = split.topic, split.partition
+    for split in splits:
+        topic_partition = split.topic, split.partition
         if split.start < starts[split.tp]:
             raise DataLossError(
                 f"Offsets {split.start} to {split.stop} are asked for, and the log begins at"
@@ -160,7 +160,7 @@ def _witnessed(broker: Broker, asked: Sequence[Split]) -> tuple[Split, ...]:
                 "plan",
                 "The offsets before that can't be read any more. Ask for later ones, if you can do"
                 " without them.",
-                *at,
+                *topic_partition,
                 split.start,
             )
         if split.stop > ends[split.tp].offset:
@@ -169,7 +169,7 @@ def _witnessed(broker: Broker, asked: Sequence[Split]) -> tuple[Split, ...]:
                 f" is {ends[split.tp].offset}",
                 "plan",
                 "Ask for fewer offsets, or try again later.",
-                *at,
+                *topic_partition,
                 split.stop,
             )
     return tuple(
@@ -182,7 +182,7 @@ def _witnessed(broker: Broker, asked: Sequence[Split]) -> tuple[Split, ...]:
                 ends[split.tp].leader_epoch if split.stop_epoch is None else split.stop_epoch
             ),
         )
-        for split in asked
+        for split in splits
     )
 
 
@@ -219,9 +219,9 @@ class AsMessages:
 
     def open(self, split: Split) -> Callable[[pa.RecordBatch], list[pa.Array]]:
         del split
-        at = MESSAGES.get_field_index("timestamp")
+        timestamp_index = MESSAGES.get_field_index("timestamp")
         return lambda messages: [
-            metadata_columns(["timestamp"], messages, "")[0] if i == at else column
+            metadata_columns(["timestamp"], messages, "")[0] if i == timestamp_index else column
             for i, column in enumerate(messages.columns)
         ]
 
@@ -245,8 +245,8 @@ class AsRows:
 
     @property
     def schema(self) -> pa.Schema:
-        own = change_schema(self.rows, self.primary_key) if self.primary_key else self.rows
-        return pa.schema([*own, *metadata_fields(self._metadata_columns)])
+        columns = change_schema(self.rows, self.primary_key) if self.primary_key else self.rows
+        return pa.schema([*columns, *metadata_fields(self._metadata_columns)])
 
     @property
     def _metadata_columns(self) -> dict[str, str]:
@@ -311,25 +311,25 @@ def pinned(options: Mapping[str, str]) -> tuple[StructType, bytes]:
     Raises:
         WindrowError: as `pin`.
     """
-    made = pin(read_options(options))
-    columns: StructType = from_arrow_schema(made.shape.schema)
-    return columns, dumped(made)
+    frame = pin(read_options(options))
+    columns: StructType = from_arrow_schema(frame.shape.schema)
+    return columns, dumped(frame)
 
 
-def reader(made: bytes | None, schema: StructType) -> bytes:
-    """Makes the reader of a DataFrame, pickled. `made`: of `pinned`; None: it wasn't called.
+def reader(pickled: bytes | None, schema: StructType) -> bytes:
+    """Makes the reader of a DataFrame, pickled. `pickled`: of `pinned`; None: it wasn't called.
 
     Raises:
         SpecError: the columns were given by `.schema()`.
     """
-    if made is None:
+    if pickled is None:
         raise SpecError(
             "The columns of a windrow read can't be set by schema()",
             "spec",
             "Leave it out, and select or cast the columns that load() returns.",
         )
-    own = pickle.loads(made)  # of `pinned`  # noqa: S301
-    return dumped(SplitReader(own, to_arrow_schema(schema, timezone="UTC")))
+    frame = pickle.loads(pickled)  # of `pinned`  # noqa: S301
+    return dumped(SplitReader(frame, to_arrow_schema(schema, timezone="UTC")))
 
 
 @dataclass(frozen=True)

@@ -80,10 +80,12 @@ class ComposedDecoder:
                 column is neither String nor Binary.
             BugError: the key's format gives other columns than it was asked for.
         """
-        whole = Columns.of(load_model(self.model))
-        kinds = {column.name: column.type for column in whole.columns}
+        all_columns = Columns.of(load_model(self.model))
+        kinds = {column.name: column.type for column in all_columns.columns}
         resolved = {
-            column.name for column in whole.columns if column.aliases or column.default is not None
+            column.name
+            for column in all_columns.columns
+            if column.aliases or column.default is not None
         }
         if self.key is not None and [column.type for column in self.key.columns.columns] != [
             kinds[name] for name in self.fields
@@ -93,18 +95,21 @@ class ComposedDecoder:
                 "spec",
                 "Report a bug in the format.",
             )
-        wanted = {column.name: column.type for column in self.part.of(whole).columns}
-        of_value = {column.name: column.type for column in self.value.columns.columns}
-        wrong = [
-            *(f"{name}: the value doesn't have it" for name in wanted.keys() - of_value.keys()),
+        expected_types = {column.name: column.type for column in self.part.of(all_columns).columns}
+        value_types = {column.name: column.type for column in self.value.columns.columns}
+        problems = [
             *(
-                f"{name}: the value has it, but it comes from elsewhere"
-                for name in of_value.keys() - wanted.keys()
+                f"{name}: the value doesn't have it"
+                for name in expected_types.keys() - value_types.keys()
             ),
             *(
-                f"{name}: it is {of_value[name]} in the value, and {kind} in the schema"
-                for name, kind in wanted.items()
-                if of_value.get(name, kind) != kind
+                f"{name}: the value has it, but it comes from elsewhere"
+                for name in value_types.keys() - expected_types.keys()
+            ),
+            *(
+                f"{name}: it is {value_types[name]} in the value, and {kind} in the schema"
+                for name, kind in expected_types.items()
+                if value_types.get(name, kind) != kind
             ),
             *(
                 f"{name}: comes from the header {header}, so it must be String or Binary, not"
@@ -122,20 +127,20 @@ class ComposedDecoder:
                 f"{name}: comes from key and value, which must agree, but {kinds[name]} can't be"
                 " compared: set fields_include: except_key"
                 for name in self.fields
-                if name in wanted and pa.types.is_nested(kinds[name])
+                if name in expected_types and pa.types.is_nested(kinds[name])
             ),
         ]
-        if wrong:
+        if problems:
             raise SpecError(
                 f"The columns of the schema {self.model} can't be put together: "
-                + "; ".join(sorted(wrong)),
+                + "; ".join(sorted(problems)),
                 "spec",
                 "Fix the schema, or what decode says of key and headers; nothing was read.",
             )
-        return whole
+        return all_columns
 
     def open(self) -> Decode:
-        return self.open_reporting(lambda _schema, _asked: None)
+        return self.open_reporting(lambda _schema, _requested: None)
 
     def asking(self, registry: SchemaRegistry) -> Decoder:
         key, value = (
@@ -151,10 +156,12 @@ class ComposedDecoder:
             for name, part in both.items()
             if isinstance(part, UsesSchemas)
         }
-        decoders: dict[str, Any] = {name: found.decoder for name, found in parts.items()}
+        decoders: dict[str, Any] = {
+            name: prepared_part.decoder for name, prepared_part in parts.items()
+        }
         return PreparedDecoder(
             replace(self, **decoders),
-            [schema for found in parts.values() for schema in found.schemas],
+            [schema for prepared_part in parts.values() for schema in prepared_part.schemas],
         )
 
     def with_schemas(self, known: Sequence[WriterSchema]) -> Decoder:
@@ -214,31 +221,34 @@ class _KeyDecoder:
     decode: Decode
     fields: tuple[str, ...]
 
-    def decoded(self, messages: pa.RecordBatch) -> Decoded:
+    def decode_keys(self, messages: pa.RecordBatch) -> Decoded:
         """The verdict on each message, by its key alone."""
-        found = self.decode(_keys_as_values(messages))
-        if found.dropped or found.filtered or found.rows.num_rows != found.valid:
+        decoded = self.decode(_keys_as_values(messages))
+        if decoded.dropped or decoded.filtered or decoded.rows.num_rows != decoded.valid:
             raise BugError(
                 "The decoder of the keys made no row of a key, or several",
                 "decode",
                 "Nothing was committed. Report a bug in the key's format.",
             )
-        missing = messages.column("key").is_null().take(found.dead_index)
-        deeper = pc.replace_substring(found.dead_detail, " - at ", " - at the key's ")
-        whole = pc.binary_join_element_wise(
-            found.dead_detail, " - at the key", "", null_handling="skip"
+        missing = messages.column("key").is_null().take(decoded.dead_index)
+        nested_key_detail = pc.replace_substring(decoded.dead_detail, " - at ", " - at the key's ")
+        whole_key_detail = pc.binary_join_element_wise(
+            decoded.dead_detail, " - at the key", "", null_handling="skip"
         )
-        detail = pc.if_else(pc.match_substring(found.dead_detail, " - at "), deeper, whole)
+        detail = pc.if_else(
+            pc.match_substring(decoded.dead_detail, " - at "), nested_key_detail, whole_key_detail
+        )
         return replace(
-            found,
-            rows=pa.RecordBatch.from_arrays(found.rows.columns, list(self.fields)),
+            decoded,
+            rows=pa.RecordBatch.from_arrays(decoded.rows.columns, list(self.fields)),
             dead_stage=pa.repeat(KEY, len(missing)),
             dead_reason=pc.if_else(
-                missing, "key:null", pc.binary_join_element_wise("key:", found.dead_reason, "")
+                missing, "key:null", pc.binary_join_element_wise("key:", decoded.dead_reason, "")
             ),
             dead_detail=pc.if_else(missing, "Expected a value, got none - at the key", detail),
             ignored=tuple(
-                Ignored(part.index, partial(_fields_of_key, part.fields)) for part in found.ignored
+                Ignored(part.index, partial(_fields_of_key, part.fields))
+                for part in decoded.ignored
             ),
         )
 
@@ -272,88 +282,110 @@ class _BatchComposer:
 
     def decode(self, messages: pa.RecordBatch) -> Decoded:
         """The verdict on each message."""
-        before = _all_of(messages.num_rows) if self._key is None else self._key.decoded(messages)
-        before, tombstones = self._without_tombstones(before, messages)
-        before = self._with_headers(before, messages)
-        every = len(before.row_index) == messages.num_rows
-        after = self._with_keys(
-            self._value(messages if every else messages.take(before.row_index)), before.rows
+        decoded_keys = (
+            _all_of(messages.num_rows) if self._key is None else self._key.decode_keys(messages)
         )
-        made_from = after.row_index.to_numpy()
+        decoded_keys, tombstones = self._without_tombstones(decoded_keys, messages)
+        decoded_keys = self._with_headers(decoded_keys, messages)
+        is_full_batch = len(decoded_keys.row_index) == messages.num_rows
+        decoded_values = self._with_keys(
+            self._value(messages if is_full_batch else messages.take(decoded_keys.row_index)),
+            decoded_keys.rows,
+        )
+        made_from = decoded_values.row_index.to_numpy()
         other_columns = (
-            before.rows
-            if _is_range(made_from, before.rows.num_rows)
-            else before.rows.take(after.row_index)
+            decoded_keys.rows
+            if _is_range(made_from, decoded_keys.rows.num_rows)
+            else decoded_keys.rows.take(decoded_values.row_index)
         )
         columns = {
             **dict(zip(other_columns.schema.names, other_columns.columns, strict=True)),
-            **dict(zip(self._of_value, after.rows.columns, strict=True)),
+            **dict(zip(self._of_value, decoded_values.rows.columns, strict=True)),
         }
         rows = pa.RecordBatch.from_arrays(
             [columns[name] for name in self._schema.names], schema=self._schema
         )
-        refused = after if every else after.numbered(before.row_index)
-        keyless = replace(before, rows=rows.slice(0, 0), row_index=before.row_index.slice(0, 0))
-        whole = replace(
+        refused = (
+            decoded_values if is_full_batch else decoded_values.numbered(decoded_keys.row_index)
+        )
+        keyless = replace(
+            decoded_keys, rows=rows.slice(0, 0), row_index=decoded_keys.row_index.slice(0, 0)
+        )
+        composed = replace(
             together(self._schema, [replace(refused, rows=rows), keyless]),
             deletes=_merged_deletes(tombstones, refused.deletes),
         )
-        return whole.refused(KEY, list(self._disagreeing(other_columns, after.rows)))
+        return composed.refused(
+            KEY, list(self._find_disagreements(other_columns, decoded_values.rows))
+        )
 
     def _without_tombstones(
-        self, before: Decoded, messages: pa.RecordBatch
+        self, decoded_keys: Decoded, messages: pa.RecordBatch
     ) -> tuple[Decoded, Deletes | None]:
         """Splits off the messages without a value: the others, and what these delete.
 
         The deletes are None if the key doesn't have the whole primary key.
         """
         if not self._of_key:
-            return before, None
+            return decoded_keys, None
         empty = (
-            messages.column("value").is_null().take(before.row_index).to_numpy(zero_copy_only=False)
+            messages.column("value")
+            .is_null()
+            .take(decoded_keys.row_index)
+            .to_numpy(zero_copy_only=False)
         )
-        deletes = Deletes(before.rows.select(self._primary_key), before.row_index).kept(empty)
-        kept = pa.array(~empty)
+        deletes = Deletes(decoded_keys.rows.select(self._primary_key), decoded_keys.row_index).kept(
+            empty
+        )
+        has_value = pa.array(~empty)
         return (
-            replace(before, rows=before.rows.filter(kept), row_index=before.row_index.filter(kept)),
+            replace(
+                decoded_keys,
+                rows=decoded_keys.rows.filter(has_value),
+                row_index=decoded_keys.row_index.filter(has_value),
+            ),
             deletes,
         )
 
-    def _with_keys(self, after: Decoded, other_columns: pa.RecordBatch) -> Decoded:
+    def _with_keys(self, decoded_values: Decoded, other_columns: pa.RecordBatch) -> Decoded:
         """Completes the primary keys in the value's deletes.
 
         Columns that the value doesn't have are taken from the message's key.
         """
-        if after.deletes is None or after.deletes.keys.schema.names == self._primary_key:
-            return after
-        keys, index = after.deletes.keys, after.deletes.index
+        if (
+            decoded_values.deletes is None
+            or decoded_values.deletes.keys.schema.names == self._primary_key
+        ):
+            return decoded_values
+        keys, index = decoded_values.deletes.keys, decoded_values.deletes.index
         columns = [
             keys.column(n) if n in keys.schema.names else other_columns.column(n).take(index)
             for n in self._primary_key
         ]
         return replace(
-            after, deletes=Deletes(pa.RecordBatch.from_arrays(columns, self._primary_key), index)
+            decoded_values,
+            deletes=Deletes(pa.RecordBatch.from_arrays(columns, self._primary_key), index),
         )
 
-    def _with_headers(self, before: Decoded, messages: pa.RecordBatch) -> Decoded:
+    def _with_headers(self, decoded_keys: Decoded, messages: pa.RecordBatch) -> Decoded:
         """Adds a column for each header.
 
         Refuses messages that lack a header whose column isn't nullable, and headers
         that aren't UTF-8 where the column is a String.
         """
-        columns, refusals = list(before.rows.columns), []
+        columns, refusals = list(decoded_keys.rows.columns), []
         headers = messages.column("headers")
         for name, header in self._headers:
             field = self._schema.field(name)
-            values = last_values(headers, header).take(before.row_index)
-            column, wrong = (
+            values = last_values(headers, header).take(decoded_keys.row_index)
+            column, invalid_mask = (
                 as_text(values)
                 if field.type == pa.string()
                 else (values, np.zeros(len(values), np.bool_))
             )
             refusals.append(
                 Refusal(
-                    np.flatnonzero(wrong),
+                    np.flatnonzero(invalid_mask),
                     "header:invalid_utf8",
                     f"Expected UTF-8 - at the header {header}",
                 )
@@ -369,13 +401,13 @@ class _BatchComposer:
                 )
             columns.append(column)
         if not self._headers:
-            return before
-        names = [*before.rows.schema.names, *(name for name, _ in self._headers)]
-        return replace(before, rows=pa.RecordBatch.from_arrays(columns, names)).refused(
+            return decoded_keys
+        names = [*decoded_keys.rows.schema.names, *(name for name, _ in self._headers)]
+        return replace(decoded_keys, rows=pa.RecordBatch.from_arrays(columns, names)).refused(
             HEADER, refusals
         )
 
-    def _disagreeing(
+    def _find_disagreements(
         self, other_columns: pa.RecordBatch, of_value: pa.RecordBatch
     ) -> list[Refusal]:
         """Rows whose key and value differ in a column that both have."""
@@ -386,7 +418,9 @@ class _BatchComposer:
         )
         return [
             Refusal(
-                _different(other_columns.column(name), of_value.column(self._of_value.index(name))),
+                _find_differences(
+                    other_columns.column(name), of_value.column(self._of_value.index(name))
+                ),
                 "key:differs",
                 f"Expected the same as in the value - at the key's $.{name}",
             )
@@ -412,8 +446,12 @@ def _is_range(index: npt.NDArray[np.int64], count: int) -> bool:
     )
 
 
-def _different(one: pa.Array, other: pa.Array) -> npt.NDArray[np.intp]:
+def _find_differences(first_column: pa.Array, second_column: pa.Array) -> npt.NDArray[np.intp]:
     """Positions at which two columns differ; null equals only null."""
-    unlike = pc.fill_null(pc.not_equal(one, other), False).to_numpy(zero_copy_only=False)
-    one_null = pc.not_equal(one.is_null(), other.is_null()).to_numpy(zero_copy_only=False)
-    return np.flatnonzero(unlike | one_null)
+    is_unequal = pc.fill_null(pc.not_equal(first_column, second_column), False).to_numpy(
+        zero_copy_only=False
+    )
+    one_null = pc.not_equal(first_column.is_null(), second_column.is_null()).to_numpy(
+        zero_copy_only=False
+    )
+    return np.flatnonzero(is_unequal | one_null)

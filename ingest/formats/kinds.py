@@ -75,9 +75,11 @@ def make_decoder(
         # loads Arrow, which only decoding needs
         from windrow.ingest.ports.decoder import DecodesDeletes
 
-        mine = tuple(name for name in primary_key if name not in section.part.without)
+        value_keys = tuple(name for name in primary_key if name not in section.part.without)
         value = (
-            value.with_deletes(mine, keeps=keeps) if isinstance(value, DecodesDeletes) else value
+            value.with_deletes(value_keys, keeps=keeps)
+            if isinstance(value, DecodesDeletes)
+            else value
         )
     if section.schema_ is None or (section.key is None and not section.headers):
         return value

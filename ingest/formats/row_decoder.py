@@ -83,7 +83,7 @@ class RowDecoder:
         return columns
 
 
-def refuse_columns(names: Collection[str], encoding: str, do: str) -> None:
+def refuse_columns(names: Collection[str], encoding: str, advice: str) -> None:
     """Refuses a schema if an encoding has no values for some of its columns.
 
     Raises:
@@ -93,5 +93,5 @@ def refuse_columns(names: Collection[str], encoding: str, do: str) -> None:
         raise SpecError(
             f"The schema can't be used for {encoding}: {', '.join(names)}",
             "spec",
-            f"{do}; nothing was read.",
+            f"{advice}; nothing was read.",
         )

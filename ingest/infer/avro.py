@@ -72,21 +72,23 @@ def avro_candidates(written: WriterSchema, only: str) -> list[Candidate]:
         SpecError: the text is no Avro schema.
     """
     schemas = roots_of(written, only)
-    found = json.loads(written.text)
+    schema_json = json.loads(written.text)
     stated = {
         part["name"]: part
-        for one in (found if isinstance(found, list) else [found])
-        if isinstance(one, dict)
-        for part in reversed(one.get("fields", []))
+        for branch in (schema_json if isinstance(schema_json, list) else [schema_json])
+        if isinstance(branch, dict)
+        for part in reversed(branch.get("fields", []))
     }
-    each = [dict(schema.records[schema.root].fields) for schema in schemas]
-    types = [SchemaTypes(partial(_opened, schema)) for schema in schemas]
+    fields_per_schema = [dict(schema.records[schema.root].fields) for schema in schemas]
+    types = [SchemaTypes(partial(_open_type, schema)) for schema in schemas]
     candidates = []
-    for name in dict.fromkeys(name for fields in each for name in fields):
-        having = [n for n, fields in enumerate(each) if name in fields]
-        kinds = [(schemas[n], each[n][name]) for n in having]
-        guess = _widest([types[n].of(each[n][name]) for n in having], kinds)
-        nullable = len(having) < len(each) or any(_takes_null(kind) for _, kind in kinds)
+    for name in dict.fromkeys(name for fields in fields_per_schema for name in fields):
+        having = [n for n, fields in enumerate(fields_per_schema) if name in fields]
+        kinds = [(schemas[n], fields_per_schema[n][name]) for n in having]
+        guess = _widest_guess([types[n].of(fields_per_schema[n][name]) for n in having], kinds)
+        nullable = len(having) < len(fields_per_schema) or any(
+            _takes_null(kind) for _, kind in kinds
+        )
         candidates.append(_candidate(name, guess, stated.get(name, {}), nullable=nullable))
     return candidates
 
@@ -100,7 +102,11 @@ def roots_of(written: WriterSchema, only: str | None) -> list[AvroSchema]:
     root = parse_root(
         written.text, f"schema id {written.id}", [text for _, text in written.references], only
     )
-    return [root] if isinstance(root, AvroSchema) else [one for one in root if one is not None]
+    return (
+        [root]
+        if isinstance(root, AvroSchema)
+        else [branch for branch in root if branch is not None]
+    )
 
 
 def _candidate(
@@ -122,13 +128,13 @@ def _takes_null(kind: AvroType) -> bool:
     return isinstance(kind, UnionType) and any(map(is_null, kind.branches))
 
 
-def _opened(schema: AvroSchema, kind: AvroType) -> TypeGuess | Composite:
+def _open_type(schema: AvroSchema, kind: AvroType) -> TypeGuess | Composite:
     if schema.is_empty(kind):
         return TypeGuess(None, "no value of it has a byte")
     if isinstance(kind, UnionType):
         branches = [branch for branch in kind.branches if not is_null(branch)]
         of_schema = [(schema, branch) for branch in branches]
-        return Composite(branches, lambda guesses: _widest(guesses, of_schema), None)
+        return Composite(branches, lambda guesses: _widest_guess(guesses, of_schema), None)
     if is_variable_decimal(schema, kind):
         return OWN_SCALE
     if isinstance(kind, NamedReference):
@@ -138,28 +144,30 @@ def _opened(schema: AvroSchema, kind: AvroType) -> TypeGuess | Composite:
     return mapping(kind.values) if isinstance(kind, MapType) else _scalar(schema, kind)
 
 
-def _widest(
+def _widest_guess(
     guesses: Sequence[TypeGuess], branches: Sequence[tuple[AvroSchema, AvroType]]
 ) -> TypeGuess:
     """The widest of several types: the one that takes the values of all of them."""
     if len(guesses) == 1:
         return guesses[0]
     # the first guess of each type: a union may have thousands of branches, and few types
-    each = {guess.type: guess for guess in reversed(guesses) if guess.type is not None}
+    guess_by_type = {guess.type: guess for guess in reversed(guesses) if guess.type is not None}
     fitting = [
         guess
         for guess in guesses
-        if each.get(guess.type) is guess
+        if guess_by_type.get(guess.type) is guess
         and all(fits(schema, branch, guess.type, None) for schema, branch in branches)
     ]
     if not fitting:
         return TypeGuess(None, "no type takes all types of the union")
     widest = max(fitting, key=lambda guess: _width(guess.type))
-    more = dict.fromkeys(
-        path for kind in reversed(each) for path in passed_over(widest.type, example(kind))
+    omitted_in_others = dict.fromkeys(
+        path for kind in reversed(guess_by_type) for path in passed_over(widest.type, example(kind))
     )
-    told = tuple((path, "only some types of the union have it") for path in more)
-    return replace(widest, omitted=widest.omitted + told)
+    omitted_paths = tuple(
+        (path, "only some types of the union have it") for path in omitted_in_others
+    )
+    return replace(widest, omitted=widest.omitted + omitted_paths)
 
 
 def _width(kind: pa.DataType) -> int:

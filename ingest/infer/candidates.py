@@ -89,23 +89,25 @@ class SchemaTypes:
     """
 
     def __init__(self, opened: Callable[[Any], TypeGuess | Composite]) -> None:
-        self._opened, self._left = opened, MOST_TYPES
+        self._opened, self._remaining_types = opened, MOST_TYPES
 
     def of(self, kind: Any, around: tuple[str, ...] = ()) -> TypeGuess:
         """The column's type of a type. `around`: the names of the types that it lies in."""
-        self._left -= 1
+        self._remaining_types -= 1
         if len(around) > DEEPEST:
             return TypeGuess(None, f"it lies more than {DEEPEST} levels deep")
-        if self._left < 0:
-            why = f"the schema has more than {MOST_TYPES:,} types, counted wherever they are used"
-            return TypeGuess(None, why)
-        found = self._opened(kind)
-        if isinstance(found, TypeGuess):
-            return found
-        if found.name and found.name in around:
-            return TypeGuess(None, f"{found.name} holds itself")
-        inside = around if found.name is None else (*around, found.name)
-        return found.make([self.of(part, inside) for part in found.parts])
+        if self._remaining_types < 0:
+            reason = (
+                f"the schema has more than {MOST_TYPES:,} types, counted wherever they are used"
+            )
+            return TypeGuess(None, reason)
+        opened_type = self._opened(kind)
+        if isinstance(opened_type, TypeGuess):
+            return opened_type
+        if opened_type.name and opened_type.name in around:
+            return TypeGuess(None, f"{opened_type.name} holds itself")
+        inner_names = around if opened_type.name is None else (*around, opened_type.name)
+        return opened_type.make([self.of(part, inner_names) for part in opened_type.parts])
 
 
 def record(fields: Iterable[tuple[str, Any]], name: str = "") -> Composite:
@@ -131,39 +133,41 @@ def mapping(values: Any) -> Composite:
 
 def struct_of(parts: Iterable[tuple[str, TypeGuess]]) -> TypeGuess:
     """A struct of those parts that can be in one."""
-    kept, notes, seen = dict[str, TypeGuess](), list[str](), dict[str, str]()
+    guess_by_name, notes, name_by_lowercase = dict[str, TypeGuess](), list[str](), dict[str, str]()
     omitted = list[tuple[str, str]]()
     for name, guess in parts:
-        why = unusable(name, seen)
-        inner = TypeGuess(None, why) if why else nested(guess)
+        reason = unusable(name, name_by_lowercase)
+        inner = TypeGuess(None, reason) if reason else nested(guess)
         omitted += [(f"{name}.{path}", reason) for path, reason in inner.omitted]
         if inner.type is None:
             omitted.append((name, inner.note))
         else:
-            kept[name] = inner
+            guess_by_name[name] = inner
             notes += [f"{name!a}: {inner.note}"] * bool(inner.note)
-    if not kept:
-        told = "; ".join(f"{path!a}: {reason}" for path, reason in omitted)
-        return TypeGuess(None, told or "it has no fields")
-    kind = pa.struct([(name, inner.type) for name, inner in kept.items()])
-    lenient = any(inner.lenient for inner in kept.values())
+    if not guess_by_name:
+        reasons = "; ".join(f"{path!a}: {reason}" for path, reason in omitted)
+        return TypeGuess(None, reasons or "it has no fields")
+    kind = pa.struct([(name, inner.type) for name, inner in guess_by_name.items()])
+    lenient = any(inner.lenient for inner in guess_by_name.values())
     return TypeGuess(kind, "; ".join(notes), None, tuple(omitted), lenient)
 
 
 def list_of(items: TypeGuess) -> TypeGuess:
     """A list of items of a type."""
-    return _around(items, "items", pa.list_)
+    return _wrap_type(items, "items", pa.list_)
 
 
 def map_of(values: TypeGuess) -> TypeGuess:
     """A map of texts to values of a type."""
-    return _around(values, "values", lambda kind: pa.map_(pa.string(), kind))
+    return _wrap_type(values, "values", lambda kind: pa.map_(pa.string(), kind))
 
 
-def _around(part: TypeGuess, what: str, make: Callable[[pa.DataType], pa.DataType]) -> TypeGuess:
+def _wrap_type(
+    part: TypeGuess, part_name: str, make: Callable[[pa.DataType], pa.DataType]
+) -> TypeGuess:
     inner = nested(part)
     return (
-        TypeGuess(None, f"of its {what} {inner.note}")
+        TypeGuess(None, f"of its {part_name} {inner.note}")
         if inner.type is None
         else replace(inner, type=make(inner.type))
     )
@@ -174,11 +178,11 @@ def passed_over(kind: pa.DataType, value: Any, path: str = "") -> Iterator[str]:
     entries = kind if pa.types.is_map(kind) else map_type(kind)
     if isinstance(value, dict) and pa.types.is_struct(kind):
         for name, inner in value.items():
-            at, place = kind.get_field_index(name), f"{path}.{name}".removeprefix(".")
-            if at >= 0:
-                yield from passed_over(kind.field(at).type, inner, place)
+            field_index, inner_path = kind.get_field_index(name), f"{path}.{name}".removeprefix(".")
+            if field_index >= 0:
+                yield from passed_over(kind.field(field_index).type, inner, inner_path)
             elif inner is not None:
-                yield place
+                yield inner_path
     elif isinstance(value, dict) and entries is not None:
         for inner in value.values():
             yield from passed_over(entries.item_type, inner, path)
@@ -224,35 +228,41 @@ def example(kind: pa.DataType) -> Any:
 
 def struct_type(candidates: Iterable[Candidate]) -> pa.DataType:
     """The type of the usable candidates together."""
-    return pa.struct([(one.name, one.guess.type) for one in candidates if one.usable])
+    return pa.struct(
+        [(candidate.name, candidate.guess.type) for candidate in candidates if candidate.usable]
+    )
 
 
 def omitted_fields(candidates: Iterable[Candidate]) -> dict[str, str]:
     """The paths of the fields that are in no column, each with the reason."""
     return {
-        path: why
-        for one in candidates
-        for path, why in (
-            *((f"{one.name}.{path}", why) for path, why in one.guess.omitted),
-            *(() if one.usable else ((one.name, one.guess.note),)),
+        path: reason
+        for candidate in candidates
+        for path, reason in (
+            *((f"{candidate.name}.{path}", reason) for path, reason in candidate.guess.omitted),
+            *(() if candidate.usable else ((candidate.name, candidate.guess.note),)),
         )
     }
 
 
 def free_name(name: str, candidates: Iterable[Candidate]) -> str:
     """The name, or one like it, that no candidate has."""
-    taken = {one.name.casefold() for one in candidates}
-    return next(found for n in count() if (found := name + "_" * n) not in taken)
+    taken_names = {candidate.name.casefold() for candidate in candidates}
+    return next(
+        proposed_name for n in count() if (proposed_name := name + "_" * n) not in taken_names
+    )
 
 
 def with_passed_over(
     candidates: Sequence[Candidate], documents: Iterable[Any], why: str
 ) -> list[Candidate]:
     """Adds what the documents have and no candidate has, as left out."""
-    kind, told = struct_type(candidates), omitted_fields(candidates)
-    paths = dict.fromkeys(path for one in documents for path in passed_over(kind, one))
-    more = [Candidate(path, TypeGuess(None, why), True) for path in paths if path not in told]
-    return [*candidates, *more]
+    kind, reason_by_path = struct_type(candidates), omitted_fields(candidates)
+    paths = dict.fromkeys(path for document in documents for path in passed_over(kind, document))
+    passed_over_candidates = [
+        Candidate(path, TypeGuess(None, why), True) for path in paths if path not in reason_by_path
+    ]
+    return [*candidates, *passed_over_candidates]
 
 
 def decimal_of(digits: int, scale: int) -> pa.DataType | None:
@@ -287,14 +297,14 @@ def unusable(name: str, seen: dict[str, str]) -> str:
         return "a column's name can't be empty, nor hold control characters"
     if name.startswith("^") and name.endswith("$"):
         return "pandera takes a name that begins with ^ and ends with $ for a pattern of names"
-    other = seen.setdefault(name.casefold(), "")
-    if not other:
+    existing_name = seen.setdefault(name.casefold(), "")
+    if not existing_name:
         seen[name.casefold()] = name
         return ""
     return (
         "another field has this name"
-        if other == name
-        else f"differs from {other!a} by case only, and tables don't tell them apart"
+        if existing_name == name
+        else f"differs from {existing_name!a} by case only, and tables don't tell them apart"
     )
 
 
@@ -308,17 +318,18 @@ def table_refusal(metadata: Mapping[str, str], *, delta: bool) -> Refuses:
     `metadata`: the table's metadata columns; `delta`: whether it is a Delta table,
     where Spark takes fewer names.
     """
-    taken = {column.casefold() for column in metadata.values()}
+    reserved_names = {column.casefold() for column in metadata.values()}
 
     def refusal(candidate: Candidate) -> str:
-        if candidate.name.casefold() in taken:
+        if candidate.name.casefold() in reserved_names:
             return "a metadata column of windrow has this name: rename that one under `metadata`"
         kind = candidate.guess.type or pa.null()
-        beyond = [*names_beyond_spark([pa.field(candidate.name, kind)])] if delta else []
+        refused_names = [*names_beyond_spark([pa.field(candidate.name, kind)])] if delta else []
         return (
-            f"Spark can't read a Delta table with the name {beyond[0]!a}: it holds a blank, or one"
+            f"Spark can't read a Delta table with the name {refused_names[0]!a}: it holds a"
+            " blank, or one"
             " of ,;{}()="
-            if beyond
+            if refused_names
             else ""
         )
 
@@ -327,8 +338,8 @@ def table_refusal(metadata: Mapping[str, str], *, delta: bool) -> Refuses:
 
 def column_refusal(columns: Columns, refusal: Refuses) -> Refuses:
     """Refuses what `refusal` does, and the names of existing columns."""
-    seen = {column.name.casefold(): column.name for column in columns.columns}
-    return lambda candidate: unusable(candidate.name, dict(seen)) or refusal(candidate)
+    name_by_lowercase = {column.name.casefold(): column.name for column in columns.columns}
+    return lambda candidate: unusable(candidate.name, dict(name_by_lowercase)) or refusal(candidate)
 
 
 def over_versions(
@@ -339,14 +350,20 @@ def over_versions(
     A field that an older schema allows to be null, or lacks although it has no default, is
     nullable. What only older ones have is left out.
     """
-    versions = [{one.name: one.nullable for one in version} for version in older]
+    versions = [{candidate.name: candidate.nullable for candidate in version} for version in older]
     nullable = [
         replace(
-            one,
-            nullable=one.nullable or any(has.get(one.name, not one.default) for has in versions),
-            default=one.default if any(one.name not in has for has in versions) else "",
+            candidate,
+            nullable=candidate.nullable
+            or any(
+                nullable_by_name.get(candidate.name, not candidate.default)
+                for nullable_by_name in versions
+            ),
+            default=candidate.default
+            if any(candidate.name not in nullable_by_name for nullable_by_name in versions)
+            else "",
         )
-        for one in newest
+        for candidate in newest
     ]
     return with_passed_over(
         nullable,
@@ -357,8 +374,12 @@ def over_versions(
 
 def refuse_unusable(candidates: Iterable[Candidate], refusal: Refuses) -> list[Candidate]:
     """Replaces the type of candidates that can't be a column with the reason."""
-    seen, kept = dict[str, str](), []
+    name_by_lowercase, new_candidates = dict[str, str](), []
     for candidate in candidates:
-        why = unusable(candidate.name, seen) or (refusal(candidate) if candidate.usable else "")
-        kept.append(replace(candidate, guess=TypeGuess(None, why)) if why else candidate)
-    return kept
+        reason = unusable(candidate.name, name_by_lowercase) or (
+            refusal(candidate) if candidate.usable else ""
+        )
+        new_candidates.append(
+            replace(candidate, guess=TypeGuess(None, reason)) if reason else candidate
+        )
+    return new_candidates

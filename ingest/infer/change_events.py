@@ -115,8 +115,8 @@ def _is_event(format_: str, event: Document) -> bool:
         return False
     if format_ == "debezium-json":
         return isinstance(event.get("source"), dict) or {"before", "after"} <= event.keys()
-    beside = _BESIDE[format_]
-    return beside <= event.keys() and ("isDdl" in beside) == ("isDdl" in event)
+    sibling_keys = _BESIDE[format_]
+    return sibling_keys <= event.keys() and ("isDdl" in sibling_keys) == ("isDdl" in event)
 
 
 def of_changes(format_: str, topic: str, events: Sequence[Event], table: str | None) -> Proposal:
@@ -127,7 +127,7 @@ def of_changes(format_: str, topic: str, events: Sequence[Event], table: str | N
             documents of MongoDB.
     """
     envelope = ENVELOPES[format_]
-    events, included = _of_one_table(envelope, topic, events, table)
+    events, included = _choose_table(envelope, topic, events, table)
     texts = any(isinstance(event.envelope.get(envelope.written), str) for event in events)
     events = [event for event in events if changed_rows(envelope, event)]
     if not events:
@@ -184,43 +184,51 @@ def _no_rows(envelope: Envelope, *, mongodb: bool) -> SpecError:
     )
 
 
-def _of_one_table(
-    envelope: Envelope, topic: str, events: Sequence[Event], asked: str | None
+def _choose_table(
+    envelope: Envelope, topic: str, events: Sequence[Event], requested_table: str | None
 ) -> tuple[Sequence[Event], dict[str, Setting]]:
     """The events of one table, and the settings that choose it from those that may come."""
-    named = [
+    named_events = [
         (event, _names(envelope, event))
         for event in events
         if event.change(envelope) is not ChangeKind.OTHER
     ]
-    tables = Counter(".".join(names.values()) for _, names in named)
-    if (asked is None and len(tables) > 1) or (asked is not None and asked not in tables):
-        shown = ", ".join(
+    tables = Counter(".".join(names.values()) for _, names in named_events)
+    if (requested_table is None and len(tables) > 1) or (
+        requested_table is not None and requested_table not in tables
+    ):
+        shown_tables = ", ".join(
             f"{name!a} ({count:,})" if name else f"a table without a name ({count:,})"
             for name, count in tables.most_common(10)
         )
-        what = (
-            f"The topic holds rows of {counted(len(tables), 'table')}: {shown}"
-            if asked is None
-            else f"No sampled message holds a row of {asked!a}"
+        message = (
+            f"The topic holds rows of {counted(len(tables), 'table')}: {shown_tables}"
+            if requested_table is None
+            else f"No sampled message holds a row of {requested_table!a}"
         )
-        what += f", but of {shown}" if asked is not None and shown else ""
+        message += (
+            f", but of {shown_tables}" if requested_table is not None and shown_tables else ""
+        )
         raise SpecError(
-            what,
+            message,
             "spec",
             "Nothing was written. A pipeline reads one of them: --table DATABASE.TABLE.",
         )
-    chosen = [(event, names) for event, names in named if asked in {None, ".".join(names.values())}]
-    names = chosen[0][1] if chosen else {}
+    chosen_events = [
+        (event, names)
+        for event, names in named_events
+        if requested_table in {None, ".".join(names.values())}
+    ]
+    names = chosen_events[0][1] if chosen_events else {}
     if TABLE not in names or (
         envelope.names_topics and len(tables) == 1 and is_called_after(topic, names[TABLE])
     ):
-        return [event for event, _ in chosen], {}
+        return [event for event, _ in chosen_events], {}
     table = r"\.".join(re.escape(names[part]) for part in (SCHEMA, TABLE) if part in names)
     settings = {"table_include": Setting(table, _OTHERS)}
     if DATABASE in names:
         settings = {"database_include": Setting(re.escape(names[DATABASE]), _OTHERS), **settings}
-    return [event for event, _ in chosen], settings
+    return [event for event, _ in chosen_events], settings
 
 
 def _names(envelope: Envelope, event: Event) -> dict[str, str]:
@@ -312,17 +320,17 @@ def _key_of(format_: str, event: Event, row: Document) -> tuple[str, ...]:
 
 def _is_shared(envelope: Envelope, key: Sequence[str], events: Sequence[Event]) -> bool:
     """Returns whether a new row has the key of another one that is there already."""
-    there = dict[str, Document]()
+    row_by_key = dict[str, Document]()
     for event in events:
         removed = event.change(envelope) is ChangeKind.REMOVED
         new = not removed and event.envelope[envelope.kind] not in _UPDATES
         for row in changed_rows(envelope, event):
-            place = repr([row.get(name) for name in key])
-            if new and there.get(place, row) != row:
+            row_key = repr([row.get(name) for name in key])
+            if new and row_by_key.get(row_key, row) != row:
                 return True
-            there[place] = row
+            row_by_key[row_key] = row
             if removed:
-                del there[place]
+                del row_by_key[row_key]
     return False
 
 

@@ -59,9 +59,9 @@ def of_lines(messages: Sequence[KeyAndValue], names: Sequence[str]) -> Proposal:
             " by hand (windrow init).",
         )
     if len(ways) > 1 and len(names) > 1:
-        shown = " and ".join(repr(delimiter) for delimiter in ways)
+        shown_delimiters = " and ".join(repr(delimiter) for delimiter in ways)
         raise SpecError(
-            f"The lines have {counted(len(names), 'field')} by {shown}",
+            f"The lines have {counted(len(names), 'field')} by {shown_delimiters}",
             "spec",
             "Nothing was written. Write the spec by hand (windrow init).",
         )
@@ -85,8 +85,8 @@ def of_lines(messages: Sequence[KeyAndValue], names: Sequence[str]) -> Proposal:
     elif empty:
         comment = "an empty field is null; in quotes it is an empty text"
         decode["null_literal"] = Setting("", comment)
-    told = "the line of the names is a dead letter where its texts fit no column's type, else a row"
-    hints = (told,) if len(fields) < len(rows) else ()
+    hint = "the line of the names is a dead letter where its texts fit no column's type, else a row"
+    hints = (hint,) if len(fields) < len(rows) else ()
     sample = f"guessed from {counted(len(texts), 'message')}"
     return Proposal(candidates, sample, decode, hints)
 
@@ -97,8 +97,8 @@ def _between_tabs(
     """How lines with tabs are read: with quotes, with escapes, or as `dialect` reads them."""
     quoted, escaped = rows_in(texts, _WRITER, fields), rows_in(texts, _ESCAPED, fields)
     pieces = [piece for row in quoted for piece in row]
-    whole = len(quoted) == len(texts) and all(piece.bare is None for piece in pieces)
-    if whole and any('"' in piece.text for piece in pieces):
+    all_quoted = len(quoted) == len(texts) and all(piece.bare is None for piece in pieces)
+    if all_quoted and any('"' in piece.text for piece in pieces):
         return _WRITER, quoted
     nulls = any(piece.bare == _NULL for row in escaped for piece in row)
     return (_ESCAPED, escaped) if nulls and len(escaped) >= len(rows) else (dialect, rows)

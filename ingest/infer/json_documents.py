@@ -80,7 +80,13 @@ def scalars(reading: Reading, *, texts: bool) -> Scalars:
 
 
 STRICT = scalars(Reading(non_numeric=True), texts=False)
-DECIMALS = Scalars(tuple(one for one in STRICT.types if pa.types.is_decimal(one[0])))
+DECIMALS = Scalars(
+    tuple(
+        type_and_convert
+        for type_and_convert in STRICT.types
+        if pa.types.is_decimal(type_and_convert[0])
+    )
+)
 EXACT_OR_TEXT = replace(STRICT, texts=True)
 
 
@@ -115,8 +121,8 @@ def candidates_of(
 def by_key(documents: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:
     """The values of each field."""
     values: dict[str, list[Any]] = {}
-    for one in documents:
-        for key, value in one.items():
+    for document in documents:
+        for key, value in document.items():
             values.setdefault(key, []).append(value)
     return values
 
@@ -135,9 +141,13 @@ def guess_type(values: Sequence[Any], tried: Scalars = EXACT_OR_TEXT, depth: int
         return tried.mixed(f"no type takes both {' and '.join(sorted(shapes))}")
     if depth >= DEEPEST:
         return TypeGuess(None, f"it lies more than {DEEPEST} levels deep")
-    mine = [v for v in present if _shape(v) == shape]
-    guess = _of_shape(shape, mine, tried, depth)
-    return guess if count == len(present) else _rare(guess, len(present) - count, len(present))
+    alike_values = [v for v in present if _shape(v) == shape]
+    guess = _of_shape(shape, alike_values, tried, depth)
+    return (
+        guess
+        if count == len(present)
+        else _add_rare_note(guess, len(present) - count, len(present))
+    )
 
 
 def _of_shape(shape: str, values: Sequence[Any], tried: Scalars, depth: int) -> TypeGuess:
@@ -161,8 +171,8 @@ def enough(mine: int, every: int) -> bool:
     return mine == every or (every >= MANY and mine >= COMMON * every)
 
 
-def _rare(guess: TypeGuess, others: int, every: int) -> TypeGuess:
-    note = f"{others} of {counted(every, 'sampled value')} of another type, and refused"
+def _add_rare_note(guess: TypeGuess, others: int, total_count: int) -> TypeGuess:
+    note = f"{others} of {counted(total_count, 'sampled value')} of another type, and refused"
     return (
         guess
         if guess.type is None
@@ -172,20 +182,22 @@ def _rare(guess: TypeGuess, others: int, every: int) -> TypeGuess:
 
 def scalar_type(values: Sequence[Any], tried: Scalars) -> TypeGuess:
     """Guesses the type of plain values, or of texts."""
-    best, most = None, 0
-    whole = all(type(value) in (int, LongInteger) for value in values)
+    best, best_count = None, 0
+    all_integers = all(type(value) in (int, LongInteger) for value in values)
     # `coerce: lenient`, which another field may need, takes the numbers in them
     texts = [value for value in values if tried.texts and type(value) is str]
     for kind, convert in tried.types:
-        taken = [value for value in values if takes(convert, value)]
-        if pa.types.is_floating(kind) and (whole or not all(map(is_double, taken + texts))):
+        fitting_values = [value for value in values if takes(convert, value)]
+        if pa.types.is_floating(kind) and (
+            all_integers or not all(map(is_double, fitting_values + texts))
+        ):
             continue  # it would change digits
-        if len(taken) == len(values):
+        if len(fitting_values) == len(values):
             return TypeGuess(kind, _time_note(kind, values))
-        if len(taken) > most:
-            best, most = kind, len(taken)
-    if best is not None and enough(most, len(values)):
-        return _rare(TypeGuess(best), len(values) - most, len(values))
+        if len(fitting_values) > best_count:
+            best, best_count = kind, len(fitting_values)
+    if best is not None and enough(best_count, len(values)):
+        return _add_rare_note(TypeGuess(best), len(values) - best_count, len(values))
     return tried.mixed("no type takes all of its values")
 
 
@@ -228,14 +240,16 @@ def _list(values: Sequence[Sequence[Any]], tried: Scalars, depth: int) -> TypeGu
 
 def _struct(values: Sequence[Mapping[str, Any]], tried: Scalars, depth: int) -> TypeGuess:
     fields = by_key(values)
-    every = _entry_type(fields, values, tried, depth)
-    if every is not None and every.type is None:
-        return every
-    if every is not None:
-        entries = list_of(struct_of((("key", TypeGuess(pa.string())), ("value", every))))
+    entry_guess = _entry_type(fields, values, tried, depth)
+    if entry_guess is not None and entry_guess.type is None:
+        return entry_guess
+    if entry_guess is not None:
+        entries = list_of(struct_of((("key", TypeGuess(pa.string())), ("value", entry_guess))))
         note = f"{counted(len(fields), 'different key')} sampled"
         return replace(entries, note="; ".join(filter(None, [note, entries.note])))
-    guess = struct_of((key, guess_type(found, tried, depth)) for key, found in fields.items())
+    guess = struct_of(
+        (key, guess_type(field_values, tried, depth)) for key, field_values in fields.items()
+    )
     return guess if fields else TypeGuess(None, "only objects without fields were sampled")
 
 
@@ -251,14 +265,16 @@ def _entry_type(
     depth: int,
 ) -> TypeGuess | None:
     """The type of all values of objects whose keys are data; None if the keys are names."""
-    many = len(fields) > MOST_FIELDS
-    if not many and len(fields) < max(FEWEST_KEYS, 2 * max(map(len, objects))):
+    has_many_fields = len(fields) > MOST_FIELDS
+    if not has_many_fields and len(fields) < max(FEWEST_KEYS, 2 * max(map(len, objects))):
         return None
-    every = [value for found in fields.values() for value in found]
-    guess = guess_type(every, tried, depth)
+    all_values = [value for field_values in fields.values() for value in field_values]
+    guess = guess_type(all_values, tried, depth)
     # plain values of several kinds may be those of few optional fields
     names = guess.lenient and (guess.type != pa.string() or len(fields) < FEWEST_MIXED_KEYS)
-    return guess if many or (guess.type and not names and _are_alike(every)) else None
+    return (
+        guess if has_many_fields or (guess.type and not names and _are_alike(all_values)) else None
+    )
 
 
 def _are_alike(values: Sequence[Any]) -> bool:

@@ -42,7 +42,7 @@ def json_candidates(
     Raises:
         SpecError: the text is no JSON Schema of objects with properties.
     """
-    what = f"The JSON Schema of id {written.id} doesn't say which properties the documents have"
+    message = f"The JSON Schema of id {written.id} doesn't say which properties the documents have"
     try:
         schema = _Schema(written)
         root, _ = schema.resolve(schema.documents[""], "")
@@ -51,7 +51,7 @@ def json_candidates(
     properties = root.get("properties")
     if not isinstance(properties, Mapping) or not properties:
         raise SpecError(
-            what,
+            message,
             "spec",
             "Infer from the messages alone: windrow infer TOPIC --format json-schema-confluent.",
         )
@@ -60,20 +60,20 @@ def json_candidates(
     return [
         Candidate(
             name,
-            types.of(_Part(properties.get(name, {}), "", found := values.get(name, []))),
+            types.of(_Part(properties.get(name, {}), "", sampled_values := values.get(name, []))),
             name not in required
             or schema.takes_null(properties[name])
-            or len(documents) > sum(value is not None for value in found),
+            or len(documents) > sum(value is not None for value in sampled_values),
             _doc(properties.get(name)),
         )
         for name in dict.fromkeys((*properties, *values))
     ]
 
 
-def _texts(value: Any, most: int | None = None) -> dict[str, None]:
-    """The texts of a list, or of its first `most` items; none if it is no list."""
+def _texts(value: Any, limit: int | None = None) -> dict[str, None]:
+    """The texts of a list, or of its first `limit` items; none if it is no list."""
     return (
-        {text: None for text in value[:most] if isinstance(text, str)}
+        {text: None for text in value[:limit] if isinstance(text, str)}
         if isinstance(value, list)
         else {}
     )
@@ -122,9 +122,9 @@ class _Schema:
         part, base = self.resolve(written, "")
         choices = [
             choice
-            for word in ("oneOf", "anyOf")
-            if isinstance(part.get(word), list)
-            for choice in part[word]
+            for keyword in ("oneOf", "anyOf")
+            if isinstance(part.get(keyword), list)
+            for choice in part[keyword]
         ]
         return "null" in _kinds(part) or any(
             "null" in _kinds(self.resolve(choice, base)[0]) for choice in choices
@@ -133,62 +133,66 @@ class _Schema:
     def opened(self, part: _Part) -> TypeGuess | Composite:
         """The stated type, or that of the sampled values if it doesn't take them."""
         present = [value for value in part.values if value is not None]
-        found = self._stated(msgspec.structs.replace(part, values=present))
-        if isinstance(found, TypeGuess):
-            return _held(found, present)
+        guess_or_composite = self._stated_type(msgspec.structs.replace(part, values=present))
+        if isinstance(guess_or_composite, TypeGuess):
+            return _held(guess_or_composite, present)
         reference = part.written.get("$ref")
         return replace(
-            found,
-            make=lambda guesses: _held(found.make(guesses), present),
+            guess_or_composite,
+            make=lambda guesses: _held(guess_or_composite.make(guesses), present),
             name=ascii(f"{part.base}{reference}") if isinstance(reference, str) else "",
         )
 
-    def _stated(self, of: _Part) -> TypeGuess | Composite:
-        part, base = self.resolve(of.written, of.base)
-        for word in ("oneOf", "anyOf", "allOf"):
-            if isinstance(part.get(word), list) and "type" not in part:
-                return self._one_of(word, part[word], base, of.values)
+    def _stated_type(self, unresolved: _Part) -> TypeGuess | Composite:
+        part, base = self.resolve(unresolved.written, unresolved.base)
+        for keyword in ("oneOf", "anyOf", "allOf"):
+            if isinstance(part.get(keyword), list) and "type" not in part:
+                return self._one_of(keyword, part[keyword], base, unresolved.values)
         others = [kind for kind in _kinds(part) if kind != "null"]
         if len(others) > 1:
             return EXACT_OR_TEXT.mixed(f"it has several types: {', '.join(others)}")
         kind = others[0] if others else ""
         if kind == "object":
-            return self._object(part, base, of.values)
+            return self._object(part, base, unresolved.values)
         if kind == "array":
-            items = [item for value in of.values if isinstance(value, list) for item in value]
+            items = [
+                item for value in unresolved.values if isinstance(value, list) for item in value
+            ]
             return array(_Part(part.get("items"), base, items))
         if kind == "string":
             words = [f"{word!a}" for word in _texts(part.get("enum"), LONGEST)]
             plain = TypeGuess(pa.string(), f"one of {', '.join(words)}" if words else "")
             return _FORMATS.get(str(part.get("format")), plain)
-        wrong = f"{kind!a} is no type" if kind else "it has no type"
-        return TypeGuess(_PLAIN.get(kind), "" if kind in _PLAIN else wrong)
+        problem = f"{kind!a} is no type" if kind else "it has no type"
+        return TypeGuess(_PLAIN.get(kind), "" if kind in _PLAIN else problem)
 
     def _one_of(
-        self, word: str, choices: list[Any], base: str, values: Sequence[Any]
+        self, keyword: str, choices: list[Any], base: str, values: Sequence[Any]
     ) -> TypeGuess | Composite:
         """The type of the only schema that isn't null."""
-        left = [choice for choice in choices if _kinds(self.resolve(choice, base)[0]) != ["null"]]
-        if len(left) != 1:
-            tried = STRICT if word == "allOf" else EXACT_OR_TEXT
-            return tried.mixed(f"{word} of {counted(len(left), 'schema')}")
-        return Composite([_Part(left[0], base, values)], lambda guesses: guesses[0])
+        non_null_choices = [
+            choice for choice in choices if _kinds(self.resolve(choice, base)[0]) != ["null"]
+        ]
+        if len(non_null_choices) != 1:
+            tried = STRICT if keyword == "allOf" else EXACT_OR_TEXT
+            return tried.mixed(f"{keyword} of {counted(len(non_null_choices), 'schema')}")
+        return Composite([_Part(non_null_choices[0], base, values)], lambda guesses: guesses[0])
 
     def _object(
         self, part: Mapping[str, Any], base: str, values: Sequence[Any]
     ) -> TypeGuess | Composite:
         properties, more = part.get("properties"), part.get("additionalProperties")
-        found = by_key([value for value in values if isinstance(value, dict)])
+        values_by_property = by_key([value for value in values if isinstance(value, dict)])
         if isinstance(properties, Mapping) and properties:
-            fields = dict.fromkeys((*map(str, properties), *found))
+            fields = dict.fromkeys((*map(str, properties), *values_by_property))
             parts = (
-                (field, _Part(properties.get(field), base, found.get(field, [])))
+                (field, _Part(properties.get(field), base, values_by_property.get(field, [])))
                 for field in fields
             )
             return record(parts)
         if isinstance(more, Mapping):
-            every = [value for of_key in found.values() for value in of_key]
-            return mapping(_Part(more, base, every))
+            all_values = [value for of_key in values_by_property.values() for value in of_key]
+            return mapping(_Part(more, base, all_values))
         return TypeGuess(None, "it doesn't say which properties it has")
 
 
@@ -196,9 +200,9 @@ def _held(stated: TypeGuess, values: Sequence[Any]) -> TypeGuess:
     """A stated type, or that of the sampled values if it doesn't take them."""
     if stated.lenient or not values or _takes(stated.type, values):
         return stated
-    found = guess_type(values)
-    note = found.note or stated.note or "not all of its values are of its schema"
-    return replace(found, note=note)
+    guess = guess_type(values)
+    note = guess.note or stated.note or "not all of its values are of its schema"
+    return replace(guess, note=note)
 
 
 def _takes(kind: pa.DataType | None, values: Sequence[Any]) -> bool:

@@ -119,9 +119,9 @@ class Inferred(Begun, frozen=True):
             f"Of {sampled} of {topic} {self.fitting:,} would fit.",
         ]
         if self.refused:
-            refused = ", ".join(f"{n:,}: {why}" for why, n in self.refused)
+            refused = ", ".join(f"{n:,}: {reason}" for reason, n in self.refused)
             lines.append(f"Others would be refused, {refused}; limits.max_dead_ratio bounds them.")
-        lines += [f"Left out: {name!a}: {why}." for name, why in self.omitted[:_MOST_NAMED]]
+        lines += [f"Left out: {name!a}: {reason}." for name, reason in self.omitted[:_MOST_NAMED]]
         if len(self.omitted) > _MOST_NAMED:
             lines.append(f"Left out, too: {len(self.omitted) - _MOST_NAMED:,} more fields.")
         lines += [f"Note: {note}." for note in self.notes]
@@ -189,23 +189,29 @@ def infer(
     )
     untimed = sample.begins is None and sample.messages.num_rows > 0
     grid, start = _windows(asked.grid or (BATCH if untimed else None), sample.begins, now)
-    known = msgspec.structs.replace(asked, registry=None if registry is None else registry.url)
+    resolved_request = msgspec.structs.replace(
+        asked, registry=None if registry is None else registry.url
+    )
     nulls = sample.messages.column("value").null_count
 
     def files(reached: PipelineRequest) -> tuple[str, str]:
         head = f"The columns of topic {topic}, {proposal.source}: change what you know better"
-        lines = class_lines(proposal.candidates, _reserved())
+        lines = class_lines(proposal.candidates, _reserved_names())
         spec = spec_text(name, reached, grid, start, _DELAY, proposal, nulls=nulls)
         return schema_text(class_name(name), head, lines), spec
 
-    tried = _tried(*files(msgspec.structs.replace(known, cluster=None)), registry, sample.messages)
+    tried = _try_files(
+        *files(msgspec.structs.replace(resolved_request, cluster=None)), registry, sample.messages
+    )
     known_rows = with_nullable_nan(without_repeated_key(proposal, tried.rows), tried.rows)
     if known_rows is not proposal:
         proposal = known_rows
-        tried = _tried(
-            *files(msgspec.structs.replace(known, cluster=None)), registry, sample.messages
+        tried = _try_files(
+            *files(msgspec.structs.replace(resolved_request, cluster=None)),
+            registry,
+            sample.messages,
         )
-    _write(folder, *files(known))
+    _write(folder, *files(resolved_request))
     return Inferred(
         name,
         str(folder / SPEC),
@@ -244,32 +250,32 @@ _MOST_NOTED = 20
 """The most columns, and the most headers, that notes name."""
 
 
-def _notes(proposal: Proposal, asked: PipelineRequest, messages: pa.Table) -> Iterator[str]:
+def _notes(proposal: Proposal, request: PipelineRequest, messages: pa.Table) -> Iterator[str]:
     """What a person should know before the first run."""
     yield from proposal.hints
     advised = [
-        f"column {one.name!a}: {one.guess.note}"
-        for one in proposal.candidates
-        if one.usable and any(words in one.guess.note for words in _ADVISED)
+        f"column {candidate.name!a}: {candidate.guess.note}"
+        for candidate in proposal.candidates
+        if candidate.usable and any(words in candidate.guess.note for words in _ADVISED)
     ]
     yield from advised[:_MOST_NOTED]
     pairs = messages.select(["key", "value", "headers"]).to_pylist()
     deleted = any(pair["key"] and pair["value"] is None for pair in pairs)
     if not proposal.change_data and (
-        deleted or not _FLATTENED.isdisjoint(one.name for one in proposal.candidates)
+        deleted or not _FLATTENED.isdisjoint(candidate.name for candidate in proposal.candidates)
     ):
         yield _CHANGES
     names = dict.fromkeys(header["key"] for pair in pairs for header in pair["headers"] or ())
     if names:
-        shown = ", ".join(map(ascii, [*names][:_MOST_NOTED]))
-        yield f"the headers {shown} are in no column: decode.headers makes columns of them"
-    if asked.registry is not None and not proposal.asks_registry:
+        shown_names = ", ".join(map(ascii, [*names][:_MOST_NOTED]))
+        yield f"the headers {shown_names} are in no column: decode.headers makes columns of them"
+    if request.registry is not None and not proposal.asks_registry:
         yield _UNUSED
 
 
-def _id(folder: Path, asked: PipelineRequest) -> str:
-    name = asked.topic if asked.topic != PLACEHOLDER else folder.absolute().name
-    return asked.id or _PLAIN.sub("_", name).strip("_")[:100] or "example"
+def _id(folder: Path, request: PipelineRequest) -> str:
+    name = request.topic if request.topic != PLACEHOLDER else folder.absolute().name
+    return request.id or _PLAIN.sub("_", name).strip("_")[:100] or "example"
 
 
 def _closed(grid: str, start: datetime | None, now: datetime) -> datetime | None:
@@ -307,21 +313,23 @@ def _write(folder: Path, schema: str, spec: str) -> None:
         ) from error
 
 
-def _as_spec(folder: Path, name: str, asked: PipelineRequest) -> PipelineSpec:
+def _as_spec(folder: Path, name: str, request: PipelineRequest) -> PipelineSpec:
     """Makes a spec of the request, with short timeouts; refuses a wrong request at once."""
     patience = {"client": {"socket.timeout.ms": 5_000}, "tuning": {"stall_timeout": "10s"}}
-    asks = {} if asked.registry is None else {"format": "avro-confluent"}
+    asks = {} if request.registry is None else {"format": "avro-confluent"}
     attributes: dict[str, Any] = {
         "id": name,
-        "source": {**asked.source, "topic": asked.topic, **patience},
+        "source": {**request.source, "topic": request.topic, **patience},
         "window": {"grid": BATCH},
         "decode": {"schema": "schema:Row", **asks},
         "sink": {"path": "data"},
     }
-    if asked.grid not in {None, BATCH}:
-        cron(str(asked.grid))
+    if request.grid not in {None, BATCH}:
+        cron(str(request.grid))
     existing = next(
-        place for place in (folder.absolute(), *folder.absolute().parents) if place.is_dir()
+        ancestor
+        for ancestor in (folder.absolute(), *folder.absolute().parents)
+        if ancestor.is_dir()
     )
     return parse_spec(attributes, existing).model_copy(update={"folder": folder.absolute()})
 
@@ -339,7 +347,7 @@ class _Tried:
     cut: int
 
 
-def _tried(schema: str, spec: str, registry: Registry | None, messages: pa.Table) -> _Tried:
+def _try_files(schema: str, spec: str, registry: Registry | None, messages: pa.Table) -> _Tried:
     """Decodes the sample by the two files.
 
     Raises:
@@ -348,10 +356,13 @@ def _tried(schema: str, spec: str, registry: Registry | None, messages: pa.Table
     with TemporaryDirectory() as draft:
         for file, text in ((SCHEMA, schema), (SPEC, spec)):
             (Path(draft) / file).write_text(text, encoding="utf-8")
-        made = load_spec(Path(draft) / SPEC)
-        key = made.sink.key
+        parsed_spec = load_spec(Path(draft) / SPEC)
+        key = parsed_spec.sink.key
         decoder = make_decoder(
-            made.decode, made.folder, () if key is None else key.deletes, keeps=made.sink.keeps
+            parsed_spec.decode,
+            parsed_spec.folder,
+            () if key is None else key.deletes,
+            keeps=parsed_spec.sink.keeps,
         )
         if key is not None:
             key.refuse_unusable(decoder.columns.arrow_schema)
@@ -359,14 +370,20 @@ def _tried(schema: str, spec: str, registry: Registry | None, messages: pa.Table
             decoder = decoder.asking(registry)
         batches = messages.combine_chunks().to_batches(max_chunksize=4096)
         decoded, columns = list(map(decoder.open(), batches)), decoder.columns
-    refused = Counter(reason for one in decoded for reason in one.dead_reason.to_pylist())
-    beyond = is_beyond_share(refused.total(), messages.num_rows, made.limits.max_dead_ratio)
-    rows = pa.Table.from_batches([one.rows for one in decoded], columns.arrow_schema)
-    fit = not beyond and refused.total() < max(messages.num_rows, 1)
-    return _Tried(rows, refused, fit, sum(one.truncated for one in decoded))
+    refused = Counter(
+        reason for decoded_batch in decoded for reason in decoded_batch.dead_reason.to_pylist()
+    )
+    is_beyond = is_beyond_share(
+        refused.total(), messages.num_rows, parsed_spec.limits.max_dead_ratio
+    )
+    rows = pa.Table.from_batches(
+        [decoded_batch.rows for decoded_batch in decoded], columns.arrow_schema
+    )
+    fit = not is_beyond and refused.total() < max(messages.num_rows, 1)
+    return _Tried(rows, refused, fit, sum(decoded_batch.truncated for decoded_batch in decoded))
 
 
-def _reserved() -> frozenset[str]:
+def _reserved_names() -> frozenset[str]:
     """Names that no field can have: those of the base class and of the file's imports."""
     return frozenset({*dir(import_pandera().DataFrameModel), "Config", "pa", "pl"})
 
@@ -406,44 +423,49 @@ def propose(
             which options to pass.
         WindrowError: raised by the registry.
     """
-    topic, seen = asked.topic, framed(messages, "value")
-    if asked.format is None and registry is not None and (seen.most or not messages.num_rows):
+    topic, framing = asked.topic, framed(messages, "value")
+    if asked.format is None and registry is not None and (framing.most or not messages.num_rows):
         return _refuse_unused(asked, of_registry(registry, topic, messages))
-    plain = _messages(messages, asked, seen)
+    plain = _messages(messages, asked, framing)
     _refuse_empty(topic, messages.num_rows, plain)
-    format_ = asked.format or _recognised(topic, plain, seen)
-    return _refuse_unused(asked, _by_format(topic, format_, plain, asked))
+    format_ = asked.format or _recognise_format(topic, plain, framing)
+    return _refuse_unused(asked, _propose_by_format(topic, format_, plain, asked))
 
 
-def _messages(messages: pa.Table, asked: PipelineRequest, seen: Framed) -> list[KeyAndValue]:
+def _messages(messages: pa.Table, request: PipelineRequest, framing: Framed) -> list[KeyAndValue]:
     """The messages as Python values, without Confluent's frames."""
-    behind = asked.format == "json-schema-confluent" or (asked.format is None and seen.most)
-    values = seen.values if behind else messages.column("value").to_pylist()
+    is_framed = request.format == "json-schema-confluent" or (
+        request.format is None and framing.most
+    )
+    values = framing.values if is_framed else messages.column("value").to_pylist()
     return [
         KeyAndValue(key, value)
         for key, value in zip(messages.column("key").to_pylist(), values, strict=True)
     ]
 
 
-def _recognised(topic: str, messages: Sequence[KeyAndValue], seen: Framed) -> SampledFormat:
+def _recognise_format(
+    topic: str, messages: Sequence[KeyAndValue], framing: Framed
+) -> SampledFormat:
     valued = [message for message in messages if message.value is not None]
     documents = len(documents_of(messages))
-    if seen.most:
-        if documents == seen.named:
+    if framing.most:
+        if documents == framing.named:
             return "json-schema-confluent"
-        what = (
-            f"{seen.named:,} of {counted(len(valued), 'message')} of topic {topic} begin with the"
-            f" id of a schema in a registry, most with {seen.id}"
+        message = (
+            f"{framing.named:,} of {counted(len(valued), 'message')} of topic {topic} begin"
+            " with the"
+            f" id of a schema in a registry, most with {framing.id}"
         )
-        do = (
+        advice = (
             "Nothing was written. Name the registry that has it: --registry https://HOST:PORT, or"
             " --cluster NAME, whose windrow.yaml names one."
         )
-        raise SpecError(what, "spec", f"{do} If it is no id of a schema: --format raw.")
+        raise SpecError(message, "spec", f"{advice} If it is no id of a schema: --format raw.")
     if 2 * documents <= len(valued):
         raise SpecError(
             f"Of {counted(len(valued), 'message')} of topic {topic}, JSON objects: {documents:,};"
-            f" {_others(valued)}",
+            f" {_describe_others(valued)}",
             "spec",
             f"{_DO} Plain Avro and Protobuf need their schema: windrow help formats.",
         )
@@ -470,43 +492,47 @@ _BEGINS = (
 )
 
 
-def _others(valued: Sequence[KeyAndValue]) -> str:
+def _describe_others(valued: Sequence[KeyAndValue]) -> str:
     """Says what values are that are no JSON objects."""
-    others = [one.value.lstrip() for one in valued if one.value and document(one.value) is None]
+    others = [
+        message.value.lstrip()
+        for message in valued
+        if message.value and document(message.value) is None
+    ]
     for begin, words in _BEGINS:
-        if found := sum(value.startswith(begin) for value in others):
-            return f"{words}: {found:,}"
+        if count := sum(value.startswith(begin) for value in others):
+            return f"{words}: {count:,}"
     return "the format of the others is unknown"
 
 
-def _by_format(
-    topic: str, format_: SampledFormat, messages: Sequence[KeyAndValue], asked: PipelineRequest
+def _propose_by_format(
+    topic: str, format_: SampledFormat, messages: Sequence[KeyAndValue], request: PipelineRequest
 ) -> Proposal:
     keys = [message.key for message in messages if message.value is not None]
     valued = len(keys)
     if format_ == "csv":
-        if not asked.columns:
+        if not request.columns:
             raise SpecError(
                 "The messages don't have the names of CSV's fields",
                 "spec",
                 "Nothing was written. Give them in order: --columns id,name.",
             )
-        return with_keys(of_lines(messages, asked.columns), keys)
+        return with_keys(of_lines(messages, request.columns), keys)
     if format_ in {"string", "raw"}:
         return with_keys(of_one_column(format_, valued), keys)
     if format_ in ENVELOPES:
         events = events_of(format_, messages)
         if not events:
-            raise _none(topic, valued, f"{ENVELOPES[format_].tool}'s events")
-        return of_changes(format_, topic, events, asked.table)
+            raise _no_message_error(topic, valued, f"{ENVELOPES[format_].tool}'s events")
+        return of_changes(format_, topic, events, request.table)
     if not documents_of(messages):
-        raise _none(topic, valued, "JSON objects")
+        raise _no_message_error(topic, valued, "JSON objects")
     return of_documents(format_, messages)
 
 
-def _none(topic: str, valued: int, what: str) -> SpecError:
+def _no_message_error(topic: str, valued: int, kind: str) -> SpecError:
     return SpecError(
-        f"None of {counted(valued, 'message')} of topic {topic} could be {what}", "spec", _DO
+        f"None of {counted(valued, 'message')} of topic {topic} could be {kind}", "spec", _DO
     )
 
 
@@ -524,15 +550,15 @@ def _refuse_empty(topic: str, sampled: int, messages: Sequence[KeyAndValue]) -> 
     )
 
 
-def _refuse_unused(asked: PipelineRequest, proposal: Proposal) -> Proposal:
+def _refuse_unused(request: PipelineRequest, proposal: Proposal) -> Proposal:
     """Refuses hints that had no effect."""
-    if asked.columns and proposal.format != "csv":
+    if request.columns and proposal.format != "csv":
         raise SpecError(
             "--columns names the fields of CSV",
             "spec",
             "Nothing was written. Add --format csv, or leave it out.",
         )
-    if asked.table is not None and proposal.format not in ENVELOPES:
+    if request.table is not None and proposal.format not in ENVELOPES:
         raise SpecError(
             "--table chooses among the tables of change data",
             "spec",

@@ -92,17 +92,17 @@ def spec_text(
     )
 
 
-def _source(asked: PipelineRequest, *, asks_registry: bool) -> Iterator[tuple[str, str]]:
-    if asked.cluster is not None:
-        yield f"    cluster: {json.dumps(asked.cluster)}", "its name in windrow.yaml"
+def _source(request: PipelineRequest, *, asks_registry: bool) -> Iterator[tuple[str, str]]:
+    if request.cluster is not None:
+        yield f"    cluster: {json.dumps(request.cluster)}", "its name in windrow.yaml"
         return
     yield (
-        f"    bootstrap_servers: {json.dumps(asked.bootstrap)}",
+        f"    bootstrap_servers: {json.dumps(request.bootstrap)}",
         'or, from the environment: "{{ env.NAME }}"',
     )
     if asks_registry:
         yield "    registry:", "has the schemas that messages name"
-        yield f"      url: {json.dumps(asked.registry)}", "besides username, password, ca ..."
+        yield f"      url: {json.dumps(request.registry)}", "besides username, password, ca ..."
 
 
 def _decode(class_name: str, proposal: Proposal, nulls: int) -> Iterator[tuple[str, str]]:
@@ -167,7 +167,7 @@ def type_text(kind: pa.DataType) -> str:
     if pa.types.is_decimal(kind):
         return f"pl.Decimal({kind.precision}, {kind.scale})"
     if pa.types.is_struct(kind):
-        parts = ", ".join(f"{_quoted(part.name)}: {type_text(part.type)}" for part in kind)
+        parts = ", ".join(f"{_quote(part.name)}: {type_text(part.type)}" for part in kind)
         return f"pl.Struct({{{parts}}})"
     if pa.types.is_map(kind):
         return f'pl.List(pl.Struct({{"key": pl.String, "value": {type_text(kind.item_type)}}}))'
@@ -177,26 +177,26 @@ def type_text(kind: pa.DataType) -> str:
 def metadata_text(candidate: Candidate) -> str:
     """The metadata of a schema's field; empty if it needs none."""
     kind, epoch = candidate.guess.type, candidate.guess.epoch
-    said = {
+    setting_texts = {
         "map": "True" if kind is not None and pa.types.is_map(kind) else "",
         "epoch": f'"{epoch}"' if epoch else "",
         "default": candidate.default,
     }
-    parts = ", ".join(f'"{name}": {text}' for name, text in said.items() if text)
+    parts = ", ".join(f'"{name}": {text}' for name, text in setting_texts.items() if text)
     return f"{{{parts}}}" if parts else ""
 
 
-def _python_name(name: str, taken: set[str]) -> str:
-    """A Python name for a field that isn't `taken`, and is from now on."""
+def _python_name(name: str, taken_names: set[str]) -> str:
+    """A Python name for a field that isn't `taken_names`, and is from now on."""
     plain = name.isascii() and name.isidentifier() and not keyword.iskeyword(name)
     base = (
         name
-        if plain and not name.startswith("_") and name not in taken
+        if plain and not name.startswith("_") and name not in taken_names
         else "field_" + re.sub(r"[^0-9A-Za-z]+", "_", name).strip("_")
     )
     candidates = (base if n == 1 else f"{base}_{n}" for n in count(1))
-    free = next(candidate for candidate in candidates if candidate not in taken)
-    taken.add(free)
+    free = next(candidate for candidate in candidates if candidate not in taken_names)
+    taken_names.add(free)
     return free
 
 
@@ -205,12 +205,12 @@ def class_lines(candidates: Iterable[Candidate], reserved: frozenset[str]) -> tu
 
     `reserved`: names that no field of the class can have.
     """
-    taken = set(reserved)
+    taken_names = set(reserved)
     return tuple(
         (
             f"# left out: {candidate.name!a}: {_comment(candidate.guess.note, candidate.doc)}"
             if candidate.guess.type is None
-            else _line(_python_name(candidate.name, taken), candidate, candidate.guess.type)
+            else _line(_python_name(candidate.name, taken_names), candidate, candidate.guess.type)
         )
         for candidate in candidates
     )
@@ -219,12 +219,12 @@ def class_lines(candidates: Iterable[Candidate], reserved: frozenset[str]) -> tu
 def _line(name: str, candidate: Candidate, kind: pa.DataType) -> str:
     metadata = metadata_text(candidate)
     options = [
-        *([] if name == candidate.name else [f"alias={_quoted(candidate.name)}"]),
+        *([] if name == candidate.name else [f"alias={_quote(candidate.name)}"]),
         *(["nullable=True"] if candidate.nullable else []),
         *([f"metadata={metadata}"] if metadata else []),
     ]
     line = f"{name}: {type_text(kind)}" + (f" = pa.Field({', '.join(options)})" if options else "")
-    omitted = (f"left out: {path!a}: {why}" for path, why in candidate.guess.omitted)
+    omitted = (f"left out: {path!a}: {reason}" for path, reason in candidate.guess.omitted)
     comment = _comment(*omitted, candidate.guess.note, candidate.doc)
     return f"{line}  # {comment}" if comment else line
 
@@ -237,7 +237,7 @@ def _comment(*parts: str) -> str:
     return text if len(text) <= LONGEST else f"{text[:LONGEST]} ..."
 
 
-def _quoted(name: str) -> str:
+def _quote(name: str) -> str:
     """Quotes a printable name, as the formatter would."""
     return json.dumps(name, ensure_ascii=False)
 

@@ -99,9 +99,11 @@ def of_documents(format_: str, messages: Sequence[KeyAndValue]) -> Proposal:
     pairs = documents_of(messages)
     documents = [parsed for _, parsed in pairs]
     candidates = candidates_of(documents)
-    odd = any(word in message.value for message in messages for word in _WORDS if message.value)
+    has_non_numeric = any(
+        word in message.value for message in messages for word in _WORDS if message.value
+    )
     hints = []
-    if all(one.keys() == {"schema", "payload"} for one in documents):
+    if all(parsed_document.keys() == {"schema", "payload"} for parsed_document in documents):
         hints.append(_CONNECT)
     if keys_are_data(documents):
         hints.append(
@@ -110,7 +112,7 @@ def of_documents(format_: str, messages: Sequence[KeyAndValue]) -> Proposal:
     proposal = Proposal(
         tuple(candidates),
         f"guessed from {counted(len(documents), 'message')}",
-        {"format": Setting(format_), **(_NON_NUMERIC if odd else {})},
+        {"format": Setting(format_), **(_NON_NUMERIC if has_non_numeric else {})},
         tuple(hints),
     )
     return with_keys(proposal, [key for key, _ in pairs])
@@ -157,12 +159,12 @@ def with_keys(proposal: Proposal, keys: Sequence[bytes | None]) -> Proposal:
     Keys stay out, with a hint, if a message has none, or if only some are JSON objects.
     """
     parsed = [None if key is None else document(key) for key in keys]
-    documents = [one for one in parsed if one]
+    documents = [parsed_key for parsed_key in parsed if parsed_key]
     if documents and len(documents) == len(keys):
         return with_key(proposal, candidates_of(documents), "json")
     if not any(keys):
         return proposal
-    if None in keys or any(one is not None for one in parsed):
+    if None in keys or any(parsed_key is not None for parsed_key in parsed):
         return without_key(proposal)
     format_, guess, words = _whole_key([key for key in keys if key is not None])
     column = Candidate(free_name(_WHOLE_KEY, proposal.candidates), guess, nullable=False)
@@ -203,12 +205,12 @@ def with_key(
 
     `settings`: more settings of `decode.key`; `comment`: that of `decode.key`.
     """
-    taken = {candidate.name.casefold() for candidate in proposal.candidates}
+    taken_names = {candidate.name.casefold() for candidate in proposal.candidates}
     prefixes = ("key" * (n > 0) + "_" * n for n in count())
     prefix = next(
         prefix
         for prefix in prefixes
-        if taken.isdisjoint((prefix + candidate.name).casefold() for candidate in of_key)
+        if taken_names.isdisjoint((prefix + candidate.name).casefold() for candidate in of_key)
     )
     columns = [replace(candidate, name=prefix + candidate.name) for candidate in of_key]
     fields = [candidate.name for candidate in columns if candidate.usable]
@@ -232,7 +234,8 @@ def with_nullable_nan(proposal: Proposal, rows: pa.Table) -> Proposal:
         and pc.any(pc.is_nan(rows[field.name])).as_py()
     }
     candidates = (
-        replace(one, nullable=True) if one.name in names else one for one in proposal.candidates
+        replace(candidate, nullable=True) if candidate.name in names else candidate
+        for candidate in proposal.candidates
     )
     return replace(proposal, candidates=tuple(candidates)) if names else proposal
 
@@ -248,14 +251,19 @@ def without_repeated_key(proposal: Proposal, rows: pa.Table) -> Proposal:
         others = dict.fromkeys(fields, next(same_texts, ""))
     if (
         not others
-        or any(texts[name] != texts.get(other) for name, other in others.items())
-        or any(one.name in others and one.guess.omitted for one in proposal.candidates)
+        or any(texts[name] != texts.get(counterpart) for name, counterpart in others.items())
+        or any(
+            candidate.name in others and candidate.guess.omitted
+            for candidate in proposal.candidates
+        )
     ):
         return proposal
     same = f"the keys are the same as the value's {', '.join(map(ascii, others.values()))}"
     return replace(
         proposal,
-        candidates=tuple(one for one in proposal.candidates if one.name not in others),
+        candidates=tuple(
+            candidate for candidate in proposal.candidates if candidate.name not in others
+        ),
         decode={n: v for n, v in proposal.decode.items() if n not in {"key", "fields_include"}},
         hints=(*proposal.hints, same),
     )
@@ -271,17 +279,21 @@ def without_unusable(proposal: Proposal, refuses: Refuses, topic: str) -> Propos
             are too many; or one of CSV can't, whose fields are told by their order.
     """
     key = proposal.decode["key"].value["fields"] if "key" in proposal.decode else []
-    named = {*key, *proposal.primary_key}
+    named_fields = {*key, *proposal.primary_key}
     candidates = tuple(
         refuse_unusable(
             [
-                replace(c, guess=_TEMPLATE) if c.name in named and has_template(c.name) else c
+                replace(c, guess=_TEMPLATE)
+                if c.name in named_fields and has_template(c.name)
+                else c
                 for c in proposal.candidates
             ],
             refuses,
         )
     )
-    reasons = {each.name: each.guess.note for each in candidates if not each.usable}
+    reasons = {
+        candidate.name: candidate.guess.note for candidate in candidates if not candidate.usable
+    }
     name = next((name for name in reasons if name not in key), None)
     if proposal.format == "csv" and name is not None:
         raise SpecError(
@@ -289,10 +301,11 @@ def without_unusable(proposal: Proposal, refuses: Refuses, topic: str) -> Propos
             "spec",
             "Nothing was written. Give each field a name of its own.",
         )
-    wrong = next((name for name in proposal.primary_key if name in reasons), None)
-    if wrong is not None:
+    unusable_key = next((name for name in proposal.primary_key if name in reasons), None)
+    if unusable_key is not None:
         raise SpecError(
-            f"The field {wrong!a} of the rows' primary key can't be a column: {reasons[wrong]}",
+            f"The field {unusable_key!a} of the rows' primary key can't be a column:"
+            f" {reasons[unusable_key]}",
             "spec",
             "Nothing was written. Write the spec by hand (windrow init).",
         )
@@ -303,24 +316,24 @@ def without_unusable(proposal: Proposal, refuses: Refuses, topic: str) -> Propos
             "spec",
             _WAY_OUT,
         )
-    if not any(each.usable for each in candidates if each.name not in key):
-        why = "; ".join(f"{name!a}: {note}" for name, note in list(reasons.items())[:5])
+    if not any(candidate.usable for candidate in candidates if candidate.name not in key):
+        summary = "; ".join(f"{name!a}: {note}" for name, note in list(reasons.items())[:5])
         raise SpecError(
-            f"No field of topic {topic} can be a column" + (f": {why}" if why else ""),
+            f"No field of topic {topic} can be a column" + (f": {summary}" if summary else ""),
             "spec",
             _WAY_OUT,
         )
     decode = dict(proposal.decode)
-    lenient = {each.name for each in candidates if each.guess.lenient}
+    lenient = {candidate.name for candidate in candidates if candidate.guess.lenient}
     if not lenient <= set(key):
         decode["coerce"] = Setting("lenient", "values of several kinds are texts")
     if key:
         setting = decode.pop("key")
         fields = [name for name in key if name not in reasons]
-        more = {} if lenient.isdisjoint(key) else {"coerce": "lenient"}
+        coerce_settings = {} if lenient.isdisjoint(key) else {"coerce": "lenient"}
         if fields:
             decode["key"] = msgspec.structs.replace(
-                setting, value={**setting.value, "fields": fields, **more}
+                setting, value={**setting.value, "fields": fields, **coerce_settings}
             )
         else:
             del decode["fields_include"]

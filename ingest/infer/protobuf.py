@@ -61,11 +61,14 @@ def protobuf_candidates(written: WriterSchema, path: Sequence[int]) -> list[Cand
 
 def candidates_of_type(kind: Any, comments: Mapping[str, str] = {}) -> list[Candidate]:
     """The fields of a message type's descriptor. `comments`: by their names."""
-    types = SchemaTypes(_opened)
-    around = (f"the message {kind.full_name}",)
+    types = SchemaTypes(_open_type)
+    outer_names = (f"the message {kind.full_name}",)
     return [
         Candidate(
-            field.name, types.of(field, around), _may_be_null(field), comments.get(field.name, "")
+            field.name,
+            types.of(field, outer_names),
+            _may_be_null(field),
+            comments.get(field.name, ""),
         )
         for field in kind.fields
     ]
@@ -80,21 +83,21 @@ def _may_be_null(field: Any) -> bool:
 class _Item(msgspec.Struct, frozen=True):
     """One item of a repeated field."""
 
-    of: Any
+    repeated_field: Any
 
 
-def _opened(field: Any) -> TypeGuess | Composite:
+def _open_type(field: Any) -> TypeGuess | Composite:
     if isinstance(field, _Item):
-        return _one(field.of)
+        return _single_type(field.repeated_field)
     if is_map(field):
         entry = field.message_type.fields_by_name
         if TYPES[entry["key"].type] == "string":
             return mapping(entry["value"])
         return Composite([entry["key"], entry["value"]], _entries)
-    return array(_Item(field)) if field.is_repeated else _one(field)
+    return array(_Item(field)) if field.is_repeated else _single_type(field)
 
 
-def _one(field: Any) -> TypeGuess | Composite:
+def _single_type(field: Any) -> TypeGuess | Composite:
     inner = field.message_type
     if inner is None:
         return _enum(field) if TYPES[field.type] == "enum" else _PLAIN[TYPES[field.type]]

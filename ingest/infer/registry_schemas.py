@@ -75,14 +75,14 @@ def framed(messages: pa.Table, part: Part, *, paths: bool = False) -> Framed:
     `paths`: whether a frame has a path, as Protobuf's have.
     """
     values, others, frames = list[bytes | None](), 0, Counter[Frame]()
-    for whole in messages.combine_chunks().to_batches():
-        batch = whole.set_column(_VALUE, MESSAGES.field(_VALUE), whole.column(part))
-        found = frames_of(batch, Subjects(part=part).header, paths=paths)
-        numbers = found.numbers.tolist()
+    for message_batch in messages.combine_chunks().to_batches():
+        batch = message_batch.set_column(_VALUE, MESSAGES.field(_VALUE), message_batch.column(part))
+        batch_frames = frames_of(batch, Subjects(part=part).header, paths=paths)
+        numbers = batch_frames.numbers.tolist()
         for number, value in zip(numbers, batch.column("value").to_pylist(), strict=True):
             if number >= 0:
-                frames[found.frames[number]] += 1
-                values.append(value[found.frames[number].skip :])
+                frames[batch_frames.frames[number]] += 1
+                values.append(value[batch_frames.frames[number].skip :])
             else:
                 others += value is not None
                 values.append(value)
@@ -97,20 +97,22 @@ def of_registry(registry: SchemaRegistry, topic: str, messages: pa.Table) -> Pro
     """
     schema, candidates, by_subject = _candidates(registry, topic, messages, "value")
     if schema is None:
-        raise _unknown(topic, framed(messages, "value"))
+        raise _unknown_schema_error(topic, framed(messages, "value"))
     decode = {"format": Setting(FORMATS[schema.kind]), **_records(schema, messages, "value")}
     if len(decode["records"].value if "records" in decode else ()) > 1:
         kind = free_name("kind", candidates)
         decode["written_with"] = Setting({kind: "record"}, "which record a row is of")
         candidates.append(Candidate(kind, TypeGuess(pa.string(), "the name of the record"), False))
-    of = (
+    schema_origin = (
         f"the newest schema of subject {topic}-value"
         if by_subject
         else "the schema of the registry"
     )
     hint = "these look like Debezium's events: each row will be the envelope of a message"
     envelope = {"before", "after", "op"} <= {candidate.name for candidate in candidates}
-    proposal = Proposal(tuple(candidates), f"from {of}, id {schema.id}", decode, (hint,) * envelope)
+    proposal = Proposal(
+        tuple(candidates), f"from {schema_origin}, id {schema.id}", decode, (hint,) * envelope
+    )
     return _with_key(registry, topic, messages, proposal)
 
 
@@ -126,10 +128,10 @@ def _records(schema: WriterSchema, messages: pa.Table, part: Part) -> dict[str, 
     return {"records": Setting(names, "others are dead letters")} if all(names) else {}
 
 
-def _unknown(topic: str, seen: Framed) -> SpecError:
-    if seen.named:
+def _unknown_schema_error(topic: str, framing: Framed) -> SpecError:
+    if framing.named:
         return SpecError(
-            f"The schema registry doesn't know schema id {seen.id}, which most messages of topic"
+            f"The schema registry doesn't know schema id {framing.id}, which most messages of topic"
             f" {topic} name",
             "spec",
             "Nothing was written. Name the registry that their producer uses.",
@@ -149,17 +151,21 @@ def _candidates(
 
     Otherwise it is that of most messages.
     """
-    seen = framed(messages, part)
+    framing = framed(messages, part)
     (subject,) = Subjects(part=part).of(topic)
     versions = registry.of_subject(subject, VERSIONS)
     if not versions:
-        named = registry.schema(seen.id) if seen.named else None
-        return named, [] if named is None else candidates_of_schema(named, messages, part), False
+        named_schema = registry.schema(framing.id) if framing.named else None
+        return (
+            named_schema,
+            [] if named_schema is None else candidates_of_schema(named_schema, messages, part),
+            False,
+        )
     newest, *older = versions
-    known = {schema.id for schema in versions}
+    known_ids = {schema.id for schema in versions}
     older += [
         schema
-        for id_ in {frame.id for frame in seen.frames} - known
+        for id_ in {frame.id for frame in framing.frames} - known_ids
         if (schema := registry.schema(id_)) is not None and schema.kind == newest.kind
     ]
     others = []
@@ -181,7 +187,7 @@ def candidates_of_schema(schema: WriterSchema, messages: pa.Table, part: Part) -
         return avro_candidates(schema, part)
     if schema.kind == "JSON":
         documents = map(document, filter(None, framed(messages, part).values))
-        return json_candidates(schema, [found for found in documents if found is not None])
+        return json_candidates(schema, [parsed for parsed in documents if parsed is not None])
     return protobuf_candidates(schema, path_in(messages, part))
 
 
@@ -195,8 +201,8 @@ def _with_key(
     registry: SchemaRegistry, topic: str, messages: pa.Table, proposal: Proposal
 ) -> Proposal:
     """Adds the columns of the key: by the registry, where every key names a schema of it."""
-    seen, keys = framed(messages, "key"), messages.column("key").to_pylist()
-    if seen.others or None in keys:
+    framing, keys = framed(messages, "key"), messages.column("key").to_pylist()
+    if framing.others or None in keys:
         return with_keys(proposal, keys)
     try:
         schema, of_key, _ = _candidates(registry, topic, messages, "key")

@@ -125,7 +125,7 @@ def check(
     findings: list[Finding] = []
     try:
         refused = tried(messages, _verdict_of(pipeline, messages))
-        fitting = sampled - sum(one.messages for one in refused)
+        fitting = sampled - sum(refusal.messages for refusal in refused)
     except (RefusedError, UnreachableError, SpecError) as error:
         findings.append(_of_error(error, "messages"))
     findings += refusals(refused, sampled, spec.limits)
@@ -143,9 +143,9 @@ def check(
 
 
 def _of_error(error: RefusedError | UnreachableError | SpecError, about: About) -> Finding:
-    what = f"{error.what}; first {error.place}" if error.place else error.what
+    message = f"{error.what}; first {error.place}" if error.place else error.what
     return Finding(
-        "unchecked" if isinstance(error, UnreachableError) else "wrong", about, what, error.do
+        "unchecked" if isinstance(error, UnreachableError) else "wrong", about, message, error.do
     )
 
 
@@ -168,11 +168,11 @@ def tried(messages: pa.Table, verdict: Decode) -> tuple[RefusalCount, ...]:
             batch.column(name).take(decoded.dead_index).to_pylist()
             for name in ("topic", "partition", "offset")
         )
-        whys = (
+        reason_columns = (
             column.to_pylist()
             for column in (decoded.dead_stage, decoded.dead_reason, decoded.dead_detail)
         )
-        for stage, reason, detail, *position in zip(*whys, *positions, strict=True):
+        for stage, reason, detail, *position in zip(*reason_columns, *positions, strict=True):
             kind = stage, reason, in_words(reason, detail)
             counts[kind] += 1
             first.setdefault(kind, (position[0], position[1], position[2]))
@@ -183,25 +183,26 @@ def refusals(
     refused: Sequence[RefusalCount], sampled: int, limits: LimitsSpec
 ) -> Iterator[Finding]:
     """Findings of refused messages: wrong if their share would refuse a window, else info."""
-    dead = sum(one.messages for one in refused)
+    dead = sum(refusal.messages for refusal in refused)
     by_stage = Counter[str]()
-    for one in refused:
-        by_stage[one.stage] += one.messages
-    for one in refused:
-        limited = ((dead, limits), (by_stage[one.stage], limits.of(one.stage)))
-        beyond = any(
+    for refusal in refused:
+        by_stage[refusal.stage] += refusal.messages
+    for refusal in refused:
+        limited = ((dead, limits), (by_stage[refusal.stage], limits.of(refusal.stage)))
+        is_beyond = any(
             is_beyond_share(count, sampled, limit.max_dead_ratio) for count, limit in limited
         )
-        what = (
-            f"{one.messages:,} of {sampled:,} would be dead letters, {one.stage} {one.reason}:"
-            f" {one.what}"
+        message = (
+            f"{refusal.messages:,} of {sampled:,} would be dead letters, {refusal.stage}"
+            f" {refusal.reason}:"
+            f" {refusal.what}"
         )
-        where = f"first {one.topic}[{one.partition}]@{one.offset}"
+        first_position = f"first {refusal.topic}[{refusal.partition}]@{refusal.offset}"
         yield Finding(
-            "wrong" if beyond else "info",
+            "wrong" if is_beyond else "info",
             "messages",
-            f"{what}; {where}",
-            _FIX if beyond else "The limits allow so many.",
+            f"{message}; {first_position}",
+            _FIX if is_beyond else "The limits allow so many.",
         )
 
 
@@ -215,9 +216,9 @@ def unknown_fields(
     if section.key is not None:
         of_key = section.key.part.of(columns)
         parts.append(("keys", documents_in(section.key, messages, "key", of_key), of_key))
-    for what, documents, of_part in parts:
+    for kind, documents, of_part in parts:
         if documents:
-            name = f"{len(documents):,} sampled {what}"
+            name = f"{len(documents):,} sampled {kind}"
             candidates = candidates_of(documents)
             yield from compared(name, "messages", candidates, of_part, {}, unusable, documents)
     if section.key is None and section.format == "json":
@@ -226,15 +227,21 @@ def unknown_fields(
 
 def _unread_keys(messages: pa.Table) -> Iterator[Finding]:
     """A finding of what JSON keys say and the values of their messages don't."""
-    found = Counter[str]()
+    count_by_field = Counter[str]()
     for pair in messages.select(["key", "value"]).to_pylist():
         key, value = document(pair["key"] or b""), document(pair["value"] or b"")
         if key is not None and value is not None:
-            found.update(n for n, of in key.items() if of is not None and value.get(n) != of)
-    if found:
-        shown = ", ".join(f"{name!a} ({n:,})" for name, n in found.most_common(_SHOWN))
-        what = f"Keys have what the values of their messages don't have: {shown}"
-        yield Finding("info", "messages", what, "decode.key makes columns of them.")
+            count_by_field.update(
+                n
+                for n, key_value in key.items()
+                if key_value is not None and value.get(n) != key_value
+            )
+    if count_by_field:
+        shown_fields = ", ".join(
+            f"{name!a} ({n:,})" for name, n in count_by_field.most_common(_SHOWN)
+        )
+        message = f"Keys have what the values of their messages don't have: {shown_fields}"
+        yield Finding("info", "messages", message, "decode.key makes columns of them.")
 
 
 def _without(columns: Columns, names: Container[str]) -> Columns:
@@ -256,7 +263,7 @@ def documents_in(
     if section.format == "json-schema-confluent":
         values = framed(messages, part).values
     parsed = map(document, filter(None, values)) if section.format in _JSON else ()
-    return [found for found in parsed if found is not None]
+    return [parsed_document for parsed_document in parsed if parsed_document is not None]
 
 
 @dataclass(frozen=True)
@@ -312,19 +319,21 @@ def of_schema(
     """Findings of a subject's newest schema. `messages`: the sampled ones of its topic."""
     name = f"schema id {schema.id} (the newest of subject {subject.name})"
     if FORMATS[schema.kind] != subject.format:
-        what = (
+        message = (
             f"{name[0].upper()}{name[1:]} is of kind {schema.kind}, and the spec's format is"
             f" {subject.format}"
         )
-        yield Finding("wrong", "registry", what, "Fix decode.format.")
+        yield Finding("wrong", "registry", message, "Fix decode.format.")
         return
     path = path_in(messages, subject.part) if schema.kind == "PROTOBUF" else ()
     candidates = candidates_of_schema(schema, messages, subject.part)
     columns = subject.columns.as_written({candidate.name for candidate in candidates}).columns
     stated = json_candidates(schema) if schema.kind == "JSON" else candidates
-    whole = example(struct_type(stated))
-    wrong = subject.payloads.misfits(schema, path, columns, whole)
-    yield from compared(name, "registry", candidates, columns, wrong, unusable, [whole])
+    example_document = example(struct_type(stated))
+    misfits = subject.payloads.misfits(schema, path, columns, example_document)
+    yield from compared(
+        name, "registry", candidates, columns, misfits, unusable, [example_document]
+    )
 
 
 def compared(
@@ -344,34 +353,41 @@ def compared(
     """
     fields = {candidate.name for candidate in candidates}
     for column in columns.columns:
-        of = column.name
-        parts = [{*passed_over(column.type, one.get(of), of)} for one in documents]
-        paths = Counter(path for found in parts for path in found)
+        column_name = column.name
+        parts = [
+            {*passed_over(column.type, sampled_document.get(column_name), column_name)}
+            for sampled_document in documents
+        ]
+        paths = Counter(path for document_paths in parts for path in document_paths)
         if paths:
-            shown = ", ".join(f"{path!a} ({n:,})" for path, n in paths.most_common(_SHOWN))
-            kept = f"doesn't keep all of {sum(map(bool, parts)):,} of {len(documents):,} documents"
-            yield Finding("info", about, f"Column {of} {kept}: {shown}", _KEEPS)
-        if of in wrong:
-            yield Finding("wrong", about, f"A column can't come from {name}: {wrong[of]}", _FIX)
-        elif of not in fields and column.nullable:
-            what = f"Column {of} is null: no field of {name} has its name"
-            yield Finding("info", about, what)
-        elif of not in fields and about == "registry":
-            what = f"Column {of} can't be null, and no field of {name} has its name"
-            yield Finding("wrong", about, what, _FIX)
+            shown_paths = ", ".join(f"{path!a} ({n:,})" for path, n in paths.most_common(_SHOWN))
+            problem = (
+                f"doesn't keep all of {sum(map(bool, parts)):,} of {len(documents):,} documents"
+            )
+            yield Finding("info", about, f"Column {column_name} {problem}: {shown_paths}", _KEEPS)
+        if column_name in wrong:
+            yield Finding(
+                "wrong", about, f"A column can't come from {name}: {wrong[column_name]}", _FIX
+            )
+        elif column_name not in fields and column.nullable:
+            message = f"Column {column_name} is null: no field of {name} has its name"
+            yield Finding("info", about, message)
+        elif column_name not in fields and about == "registry":
+            message = f"Column {column_name} can't be null, and no field of {name} has its name"
+            yield Finding("wrong", about, message, _FIX)
     names = {column.name for column in columns.columns}
     for candidate in candidates:
         if candidate.name not in names:
-            what = f"Field {candidate.name!a} of {name} is passed over: no column has its name"
-            yield Finding("info", about, what, _column_of(candidate, unusable))
+            message = f"Field {candidate.name!a} of {name} is passed over: no column has its name"
+            yield Finding("info", about, message, _column_of(candidate, unusable))
 
 
 def _column_of(candidate: Candidate, unusable: Refuses) -> str:
     """Describes the column that a field could become, or says why it can't."""
     kind = candidate.guess.type
-    why = unusable(candidate) or (candidate.guess.note if kind is None else "")
-    if why or kind is None:
-        return f"It can't be a column: {why}"
+    reason = unusable(candidate) or (candidate.guess.note if kind is None else "")
+    if reason or kind is None:
+        return f"It can't be a column: {reason}"
     options = metadata_text(candidate)
     metadata = f"; with metadata={options}" if options else ""
     return f"It could be a column, nullable: {type_text(kind)}{metadata}"

@@ -63,7 +63,7 @@ def row_candidates(schema: Mapping[str, Any], image: str) -> list[Candidate]:
             "Nothing was written. Check how the connector writes its schema, or set its"
             " schemas.enable to false.",
         )
-    types = SchemaTypes(_opened)
+    types = SchemaTypes(_open_type)
     return [
         Candidate(
             part["field"],
@@ -82,7 +82,7 @@ def _fields(schema: Any) -> list[Mapping[str, Any]]:
     )
 
 
-def _opened(part: Any) -> TypeGuess | Composite:
+def _open_type(part: Any) -> TypeGuess | Composite:
     if not isinstance(part, Mapping):
         return TypeGuess(None, "it has no type")
     kind, name = part.get("type"), str(part.get("name") or "")
@@ -121,8 +121,8 @@ def _connect_decimal(parameters: Any) -> TypeGuess:
     """A decimal of the stated precision, or of the greatest one that a column has."""
     stated = _mapping(parameters)
     scale, precision = (
-        str(stated.get(name, other))
-        for name, other in (("scale", "0"), ("connect.decimal.precision", "38"))
+        str(stated.get(name, default))
+        for name, default in (("scale", "0"), ("connect.decimal.precision", "38"))
     )
     numbers = all(text.isdecimal() and len(text) < 10 for text in (scale, precision))
     kind = decimal_of(int(precision), int(scale)) if numbers else None
@@ -165,7 +165,7 @@ def typed_candidates(rows: Sequence[Mapping[str, Any]], stated: Sequence[Any]) -
 
     So are those with a value that isn't of its type: `0000-00-00`, or zeros before a number.
     """
-    named = {
+    type_by_name = {
         name: kind
         for types in stated
         if isinstance(types, Mapping)
@@ -174,7 +174,7 @@ def typed_candidates(rows: Sequence[Mapping[str, Any]], stated: Sequence[Any]) -
     }
     values, candidates = by_key(rows), []
     for candidate in candidates_of(rows):
-        kind = named.get(candidate.name, "").strip().lower()
+        kind = type_by_name.get(candidate.name, "").strip().lower()
         present = [value for value in values[candidate.name] if value is not None]
         guess = _mysql_guess(kind, present)
         convert = converter(guess.type, reading=CANAL)
@@ -185,10 +185,10 @@ def typed_candidates(rows: Sequence[Mapping[str, Any]], stated: Sequence[Any]) -
 
 
 def _mysql_guess(stated: str, values: Sequence[Any]) -> TypeGuess:
-    found = _MYSQL_TYPE.fullmatch(stated)
-    if found is None:
+    match = _MYSQL_TYPE.fullmatch(stated)
+    if match is None:
         return TypeGuess(pa.string())
-    name, digits, scale, more = found.groups()
+    name, digits, scale, more = match.groups()
     if name in _MYSQL_INTEGERS:
         kind = _MYSQL_INTEGERS[name]
         return TypeGuess(_MYSQL_UNSIGNED[kind] if "unsigned" in more else kind)

@@ -97,16 +97,16 @@ class Questions:
             KafkaException: an error that is about all of them, or is worth another try.
             TimeoutError: no answer.
         """
-        found: dict[K, Any] = {}
+        result_by_key: dict[K, Any] = {}
         for key, future in futures.items():
             try:
-                found[key] = self.result(future)
+                result_by_key[key] = self.result(future)
             except KafkaException as why:
                 error = why.args[0]
                 if error.code() not in UNSEEN or (may_be_new and self.is_retriable(error)):
                     raise
-                found[key] = why
-        return found
+                result_by_key[key] = why
+        return result_by_key
 
     def result(self, future: Future[T]) -> T:
         """Waits for a future's value, but no longer once the cluster refused the login.
@@ -139,11 +139,11 @@ class Questions:
             error.code() in AGAIN or (error.code() in UNKNOWN and self._topic_may_be_new)
         )
 
-    def ask(self, what: str, topic: str | None, question: Callable[[], T]) -> T:
+    def ask(self, subject: str, topic: str | None, question: Callable[[], T]) -> T:
         """Sends a request, again while that helps; returns the answer.
 
         Args:
-            what: what is asked for, for errors.
+            subject: what is asked for, for errors.
             topic: the topic or topics it is about, for errors.
             question: sends the request and waits for the answer.
 
@@ -152,27 +152,29 @@ class Questions:
             UnreachableError: no answer within the patience.
         """
 
-        def worth_another_try(why: Exception) -> bool:
+        def is_worth_retry(error: Exception) -> bool:
             return (
-                self.is_retriable(why.args[0])
-                if isinstance(why, KafkaException)
-                else isinstance(why, TimeoutError)
+                self.is_retriable(error.args[0])
+                if isinstance(error, KafkaException)
+                else isinstance(error, TimeoutError)
             )
 
         began = self._began = time.monotonic()
         try:
             with waiting_for(
-                lambda: f"{self._bootstrap} to tell {what}: {self.client_error or 'no answer yet'}"
+                lambda: (
+                    f"{self._bootstrap} to tell {subject}: {self.client_error or 'no answer yet'}"
+                )
             ):
                 return retry(
                     lambda: self._ask_while_new(question, began),
-                    worth_another_try,
+                    is_worth_retry,
                     growing_waits(began + self.patience),
                 )
         except TimeoutError:
-            raise self.unreachable(what, topic, "no answer") from None
+            raise self.unreachable(subject, topic, "no answer") from None
         except KafkaException as why:
-            raise self.error_for(what, topic, why.args[0]) from None
+            raise self.error_for(subject, topic, why.args[0]) from None
 
     def _ask_while_new(self, question: Callable[[], T], began: float) -> T:
         """Sends the request, again for a moment while the topic is unknown.
@@ -190,12 +192,12 @@ class Questions:
             time.sleep(AGAIN_SECONDS)
 
     def error_for(
-        self, what: str, topic: str | None, error: KafkaError
+        self, subject: str, topic: str | None, error: KafkaError
     ) -> SpecError | UnreachableError:
         """Makes the user's error from one of the client.
 
         Args:
-            what: what was asked for.
+            subject: what was asked for.
             topic: the topic or topics it was about.
             error: the client's error.
         """
@@ -210,7 +212,7 @@ class Questions:
         if code in FORBIDDEN:
             group = code == KafkaError.GROUP_AUTHORIZATION_FAILED
             return SpecError(
-                f"The cluster does not let this client ask for {what}",
+                f"The cluster does not let this client ask for {subject}",
                 "plan",
                 "Grant Read on the group to it."
                 if group
@@ -242,12 +244,12 @@ class Questions:
                 " one.",
                 topic,
             )
-        return self.unreachable(what, topic, self.client_error or self.scrub(error.str()))
+        return self.unreachable(subject, topic, self.client_error or self.scrub(error.str()))
 
-    def unreachable(self, what: str, topic: str | None, why: str) -> UnreachableError:
+    def unreachable(self, subject: str, topic: str | None, reason: str) -> UnreachableError:
         """Makes the error of a request without an answer, with the reason if one is known."""
         CLIENTS.drop(self._client)
-        text = f"{self._bootstrap} did not tell {what} within {self.patience:.0f} s: {why}"
+        text = f"{self._bootstrap} did not tell {subject} within {self.patience:.0f} s: {reason}"
         return UnreachableError(
             text,
             "plan",
@@ -284,7 +286,12 @@ class Questions:
         """The first refusal of a certificate since the request was sent: when, and why."""
         errors = self._client.errors_since(self._began)
         return next(
-            ((at, self.scrub(error.str())) for at, error in errors if untrusted(error.str())), None
+            (
+                (moment, self.scrub(error.str()))
+                for moment, error in errors
+                if untrusted(error.str())
+            ),
+            None,
         )
 
     @property

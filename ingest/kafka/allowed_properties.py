@@ -57,10 +57,12 @@ def _flag(value: object) -> Value:
 
 def _choice(*names: str) -> Parse:
     def parse(value: object) -> Value:
-        found = [name for name in names if isinstance(value, str) and name.lower() == value.lower()]
-        if not found:
+        matches = [
+            name for name in names if isinstance(value, str) and name.lower() == value.lower()
+        ]
+        if not matches:
             raise ValueError(f"must be one of {', '.join(names)}")
-        return found[0]
+        return matches[0]
 
     return parse
 

@@ -88,10 +88,10 @@ class KafkaBroker:
         return self._questions.cluster_id()
 
     def topic(self, name: str) -> TopicInfo:
-        found = self._topic_infos([name])[name]
-        if isinstance(found, KafkaException):
-            raise self._questions.error_for("the topic", name, found.args[0])
-        return found
+        info = self._topic_infos([name])[name]
+        if isinstance(info, KafkaException):
+            raise self._questions.error_for("the topic", name, info.args[0])
+        return info
 
     def names(self) -> list[str]:
         names = self._questions.ask("the topics' names", None, self._names)
@@ -101,37 +101,37 @@ class KafkaBroker:
         )
         internal = {
             name
-            for name, found in described.items()
-            if isinstance(found, KafkaException) or found.is_internal
+            for name, description in described.items()
+            if isinstance(description, KafkaException) or description.is_internal
         }
         return [name for name in names if name not in internal]
 
     def topics(self, names: Sequence[str]) -> dict[str, TopicInfo]:
         infos = self._topic_infos(names)
-        for name, found in infos.items():
+        for name, info in infos.items():
             # left out, it would look like a topic that was deleted
-            if isinstance(found, KafkaException) and found.args[0].code() in FORBIDDEN:
-                raise self._questions.error_for("the topic", name, found.args[0])
-        return {name: found for name, found in infos.items() if isinstance(found, TopicInfo)}
+            if isinstance(info, KafkaException) and info.args[0].code() in FORBIDDEN:
+                raise self._questions.error_for("the topic", name, info.args[0])
+        return {name: info for name, info in infos.items() if isinstance(info, TopicInfo)}
 
     def log_starts(self, tps: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
         answers = self._offsets(
             "the log's start", dict.fromkeys(tps, _OFFSET_SPEC.earliest()), self._isolation
         )
-        return {tp: self._required(tp, answer).offset for tp, answer in answers.items()}
+        return {tp: self._require_position(tp, position).offset for tp, position in answers.items()}
 
     def stable_ends(self, tps: Sequence[TopicPartition]) -> dict[TopicPartition, OffsetAndEpoch]:
         """Under read_uncommitted these are the high watermarks."""
         answers = self._offsets(
             "the stable end", dict.fromkeys(tps, _OFFSET_SPEC.latest()), self._isolation
         )
-        return {tp: self._required(tp, answer) for tp, answer in answers.items()}
+        return {tp: self._require_position(tp, position) for tp, position in answers.items()}
 
     def ends(self, tps: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
         answers = self._offsets(
             "the log's end", dict.fromkeys(tps, _OFFSET_SPEC.latest()), "read_uncommitted"
         )
-        return {tp: self._required(tp, answer).offset for tp, answer in answers.items()}
+        return {tp: self._require_position(tp, position).offset for tp, position in answers.items()}
 
     def diverged(self, marks: Sequence[Mark]) -> list[Mark]:
         """Looks only at marks whose leader epoch isn't the newest one.
@@ -153,16 +153,18 @@ class KafkaBroker:
         """This doesn't create the group."""
         if not tps:
             return {}
-        asked = ck.ConsumerGroupTopicPartitions(
+        group_tps = ck.ConsumerGroupTopicPartitions(
             group, [ck.TopicPartition(tp.topic, tp.partition) for tp in dict.fromkeys(tps)]
         )
-        what = f"the offsets of group {group}"
+        subject = f"the offsets of group {group}"
         answers = self._questions.ask(
-            what, None, lambda: self._group_offsets(self._admin.list_consumer_group_offsets, asked)
+            subject,
+            None,
+            lambda: self._group_offsets(self._admin.list_consumer_group_offsets, group_tps),
         )
         for tp, (_, error) in answers.items():
             if error is not None and error.code() not in UNKNOWN:
-                raise self._questions.error_for(what, tp.topic, error)
+                raise self._questions.error_for(subject, tp.topic, error)
         return {tp: offset if offset >= 0 else None for tp, (offset, _) in answers.items()}
 
     def alter_offsets(
@@ -178,15 +180,15 @@ class KafkaBroker:
         """
         if not offsets:
             return {}
-        sent = ck.ConsumerGroupTopicPartitions(
+        group_tps = ck.ConsumerGroupTopicPartitions(
             group, [ck.TopicPartition(tp.topic, tp.partition, o) for tp, o in offsets.items()]
         )
-        what = f"the offsets of group {group}"
+        subject = f"the offsets of group {group}"
         try:
             answers = self._questions.ask(
-                what,
+                subject,
                 None,
-                lambda: self._group_offsets(self._admin.alter_consumer_group_offsets, sent),
+                lambda: self._group_offsets(self._admin.alter_consumer_group_offsets, group_tps),
             )
         except (SpecError, UnreachableError) as why:
             return dict.fromkeys(offsets, why.what)
@@ -198,8 +200,8 @@ class KafkaBroker:
     def first_at_or_after(
         self, tps: Sequence[TopicPartition], moment: datetime
     ) -> dict[TopicPartition, OffsetAndEpoch | None]:
-        asked = dict.fromkeys(tps, _OFFSET_SPEC.for_timestamp(first_millisecond(moment)))
-        return self._offsets("the first offset at an instant", asked, self._isolation)
+        specs = dict.fromkeys(tps, _OFFSET_SPEC.for_timestamp(first_millisecond(moment)))
+        return self._offsets("the first offset at an instant", specs, self._isolation)
 
     def stamps(self, tp: TopicPartition, start: int, stop: int) -> Iterator[Stamps]:
         """Reads the timestamps of the visible messages of [start, stop), in chunks.
@@ -227,7 +229,7 @@ class KafkaBroker:
         Raises:
             UnreachableError: the cluster doesn't answer.
         """
-        left, found = {mark.partition: mark for mark in marks}, list[Mark]()
+        unanswered_marks, truncated_marks = {mark.partition: mark for mark in marks}, list[Mark]()
         deadline = time.monotonic() + self._questions.patience
         with closing(self._consumers.new()) as consumer:
             consumer.assign(
@@ -236,7 +238,7 @@ class KafkaBroker:
                     for m in marks
                 ]
             )
-            while left:
+            while unanswered_marks:
                 message = consumer.poll(POLL_SECONDS)
                 error = None if message is None else message.error()
                 if error is not None and error.code() not in LOST | {END}:
@@ -244,34 +246,41 @@ class KafkaBroker:
                         raise self._questions.error_for("the leader epochs", marks[0].topic, error)
                 elif (
                     message is not None
-                    and (mark := left.pop(cast("int", message.partition()), None)) is not None
+                    and (mark := unanswered_marks.pop(cast("int", message.partition()), None))
+                    is not None
                 ):
-                    found += [mark] if error is not None and is_truncation(error) else []
-                if left and time.monotonic() > deadline:
-                    why = self._questions.client_error or "nothing arrived"
+                    truncated_marks += [mark] if error is not None and is_truncation(error) else []
+                if unanswered_marks and time.monotonic() > deadline:
+                    reason = self._questions.client_error or "nothing arrived"
                     raise self._questions.unreachable(
-                        "whether the log was truncated", str(next(iter(left.values())).tp), why
+                        "whether the log was truncated",
+                        str(next(iter(unanswered_marks.values())).tp),
+                        reason,
                     )
-        return sorted(found)
+        return sorted(truncated_marks)
 
     def _topic_infos(self, names: Iterable[str]) -> dict[str, TopicInfo | KafkaException]:
         """Description of each topic, or the error that the cluster has for it."""
-        asked = sorted(set(names))
+        distinct_names = sorted(set(names))
         described = self._questions.ask(
-            "the topic", first_few(asked), lambda: self._questions.topics(asked)
+            "the topic", first_few(distinct_names), lambda: self._questions.topics(distinct_names)
         )
         existing = [
-            name for name, found in described.items() if not isinstance(found, KafkaException)
+            name
+            for name, description in described.items()
+            if not isinstance(description, KafkaException)
         ]
         configured = self._questions.ask(
             "the topic's settings", first_few(existing), lambda: self._questions.settings(existing)
         )
         config = described | configured
         failed = {
-            name: found for name, found in config.items() if isinstance(found, KafkaException)
+            name: outcome for name, outcome in config.items() if isinstance(outcome, KafkaException)
         }
         return failed | {
-            name: _info(name, described[name], config[name]) for name in asked if name not in failed
+            name: _info(name, described[name], config[name])
+            for name in distinct_names
+            if name not in failed
         }
 
     def _names(self) -> list[str]:
@@ -281,33 +290,35 @@ class KafkaBroker:
             self._admin.poll(0)  # delivers the client's errors
 
     def _group_offsets(
-        self, request: Callable[..., Any], asked: ck.ConsumerGroupTopicPartitions
+        self, request: Callable[..., Any], group_tps: ck.ConsumerGroupTopicPartitions
     ) -> dict[TopicPartition, tuple[int, Any]]:
         """The group's offset of each topic-partition, negative for none, and the error."""
-        answer = self._questions.result(
-            request([asked], request_timeout=self._questions.seconds)[asked.group_id]
+        response = self._questions.result(
+            request([group_tps], request_timeout=self._questions.seconds)[group_tps.group_id]
         )
-        for found in answer.topic_partitions:
-            if found.error is not None and self._questions.is_retriable(found.error):
-                raise KafkaException(found.error)
+        for tp in response.topic_partitions:
+            if tp.error is not None and self._questions.is_retriable(tp.error):
+                raise KafkaException(tp.error)
         return {
-            TopicPartition(found.topic, found.partition): (found.offset, found.error)
-            for found in answer.topic_partitions
+            TopicPartition(tp.topic, tp.partition): (tp.offset, tp.error)
+            for tp in response.topic_partitions
         }
 
     def _offsets(
-        self, what: str, asked: _OffsetSpecs, isolation: Isolation
+        self, subject: str, specs: _OffsetSpecs, isolation: Isolation
     ) -> dict[TopicPartition, OffsetAndEpoch | None]:
         """Offset of each topic-partition; None where Kafka answers -1, "no such offset"."""
-        if not asked:
+        if not specs:
             return {}
-        topics = sorted({tp.topic for tp in asked})
+        topics = sorted({tp.topic for tp in specs})
         answers = self._questions.ask(
-            what, first_few(topics), lambda: self._listed(what, topics, asked, isolation)
+            subject,
+            first_few(topics),
+            lambda: self._list_offsets(subject, topics, specs, isolation),
         )
         return {
-            tp: self._position(tp, answer.offset, answer.leader_epoch)
-            for tp, answer in answers.items()
+            tp: self._position(tp, listed.offset, listed.leader_epoch)
+            for tp, listed in answers.items()
         }
 
     def _position(
@@ -317,35 +328,37 @@ class KafkaBroker:
             raise self._questions.unreachable("an offset", str(tp), f"{offset} is no offset")
         return None if offset == _NO_OFFSET else OffsetAndEpoch(offset, epoch)
 
-    def _required(self, tp: TopicPartition, answer: OffsetAndEpoch | None) -> OffsetAndEpoch:
-        if answer is None:
+    def _require_position(
+        self, tp: TopicPartition, position: OffsetAndEpoch | None
+    ) -> OffsetAndEpoch:
+        if position is None:
             raise self._questions.unreachable("an end of the log", str(tp), "every log has one")
-        return answer
+        return position
 
-    def _listed(
-        self, what: str, topics: Sequence[str], asked: _OffsetSpecs, isolation: Isolation
+    def _list_offsets(
+        self, subject: str, topics: Sequence[str], specs: _OffsetSpecs, isolation: Isolation
     ) -> dict[TopicPartition, Any]:
         """Lists offsets, after a description of the topics.
 
         list_offsets takes the leaders from the client's cache, which doesn't know a
         partition that was added since.
         """
-        for name, found in self._questions.topics(topics).items():
-            if isinstance(found, KafkaException):
-                raise self._questions.error_for(what, name, found.args[0])
+        for name, description in self._questions.topics(topics).items():
+            if isinstance(description, KafkaException):
+                raise self._questions.error_for(subject, name, description.args[0])
             _refuse_unknown_partitions(
-                [tp for tp in asked if tp.topic == name], len(found.partitions)
+                [tp for tp in specs if tp.topic == name], len(description.partitions)
             )
-        request = {ck.TopicPartition(tp.topic, tp.partition): spec for tp, spec in asked.items()}
+        request = {ck.TopicPartition(tp.topic, tp.partition): spec for tp, spec in specs.items()}
         futures = self._admin.list_offsets(
             request, isolation_level=_LEVELS[isolation], request_timeout=self._questions.seconds
         )
         answers = self._questions.results(
             {TopicPartition(tp.topic, tp.partition): future for tp, future in futures.items()}
         )
-        for tp, answer in answers.items():
-            if isinstance(answer, KafkaException):
-                raise self._questions.error_for(what, tp.topic, answer.args[0])
+        for tp, listed in answers.items():
+            if isinstance(listed, KafkaException):
+                raise self._questions.error_for(subject, tp.topic, listed.args[0])
         return answers
 
     def _refusal(self, error: KafkaError) -> str:
@@ -368,7 +381,7 @@ class KafkaBroker:
         code = None if error is None else error.code()
         available = offset if code == END else self.log_starts([tp])[tp]
         if offset < available:
-            raise _lost(tp, offset, f"the log now starts at {available}")
+            raise _lost_error(tp, offset, f"the log now starts at {available}")
         decided = self.stable_ends([tp])[tp].offset
         if stop > decided:
             raise UnreachableError(
@@ -380,7 +393,7 @@ class KafkaBroker:
                 decided,
             )
         if error is not None and code in LOST:
-            raise _lost(tp, offset, self._questions.scrub(error.str()))
+            raise _lost_error(tp, offset, self._questions.scrub(error.str()))
         if error is not None and code not in PASSING | UNKNOWN | {END}:
             raise self._questions.error_for("timestamps", str(tp), error)
         if quiet >= self._questions.patience:
@@ -391,15 +404,15 @@ class KafkaBroker:
             )
 
 
-def _lost(tp: TopicPartition, wanted: int, found: str) -> DataLossError:
+def _lost_error(tp: TopicPartition, offset: int, log_text: str) -> DataLossError:
     return DataLossError(
-        f"Offset {wanted} is no longer in the log: {found}",
+        f"Offset {offset} is no longer in the log: {log_text}",
         "read",
         "Messages are gone: restore the topic, or leave this window out and run later ones; raise"
         " the topic's retention.",
         tp.topic,
         tp.partition,
-        wanted,
+        offset,
     )
 
 

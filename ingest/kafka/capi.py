@@ -16,7 +16,7 @@ from confluent_kafka import cimpl
 
 from windrow.ingest.errors import SpecError
 
-KNOWN = range(0x021000, 0x021100)
+KNOWN_VERSIONS = range(0x021000, 0x021100)
 """librdkafka's versions that windrow is tested with, without the last byte: 2.16.
 
 A version that pyproject.toml allows has to be named here as well.
@@ -88,32 +88,37 @@ class Api:
             Unusable: the library doesn't have all of them.
         """
         self.library = library
-        pointer, text, whole, size = ctypes.c_void_p, ctypes.c_char_p, ctypes.c_int, ctypes.c_size_t
-        self.version = self._bound("version", whole)
+        pointer, text, integer, size = (
+            ctypes.c_void_p,
+            ctypes.c_char_p,
+            ctypes.c_int,
+            ctypes.c_size_t,
+        )
+        self.version = self._bound("version", integer)
         self.conf_new = self._bound("conf_new", pointer)
         self.conf_destroy = self._bound("conf_destroy", None, pointer)
-        self.conf_set = self._bound("conf_set", whole, pointer, text, text, text, size)
+        self.conf_set = self._bound("conf_set", integer, pointer, text, text, text, size)
         self.conf_set_error_cb = self._bound("conf_set_error_cb", None, pointer, pointer)
         self.conf_set_log_cb = self._bound("conf_set_log_cb", None, pointer, pointer)
-        self.new = self._bound("new", pointer, whole, pointer, text, size)
-        self.destroy_flags = self._bound("destroy_flags", None, pointer, whole)
+        self.new = self._bound("new", pointer, integer, pointer, text, size)
+        self.destroy_flags = self._bound("destroy_flags", None, pointer, integer)
         self.name = self._bound("name", text, pointer)
-        self.last_error = self._bound("last_error", whole)
-        self.err2str = self._bound("err2str", text, whole)
-        self.set_log_queue = self._bound("set_log_queue", whole, pointer, pointer)
-        self.poll_set_consumer = self._bound("poll_set_consumer", whole, pointer)
+        self.last_error = self._bound("last_error", integer)
+        self.err2str = self._bound("err2str", text, integer)
+        self.set_log_queue = self._bound("set_log_queue", integer, pointer, pointer)
+        self.poll_set_consumer = self._bound("poll_set_consumer", integer, pointer)
         self.queue_get_consumer = self._bound("queue_get_consumer", pointer, pointer)
         self.queue_get_main = self._bound("queue_get_main", pointer, pointer)
         self.queue_destroy = self._bound("queue_destroy", None, pointer)
-        self.queue_poll = self._bound("queue_poll", pointer, pointer, whole)
-        self.assign = self._bound("assign", whole, pointer, pointer)
-        self.position = self._bound("position", whole, pointer, pointer)
-        self.consumer_close = self._bound("consumer_close", whole, pointer)
+        self.queue_poll = self._bound("queue_poll", pointer, pointer, integer)
+        self.assign = self._bound("assign", integer, pointer, pointer)
+        self.position = self._bound("position", integer, pointer, pointer)
+        self.consumer_close = self._bound("consumer_close", integer, pointer)
         self.consume_batch_queue = self._bound(
-            "consume_batch_queue", ctypes.c_ssize_t, pointer, whole, pointer, size
+            "consume_batch_queue", ctypes.c_ssize_t, pointer, integer, pointer, size
         )
         self.topic_partition_list_new = self._bound(
-            "topic_partition_list_new", ctypes.POINTER(TopicPartitionList), whole
+            "topic_partition_list_new", ctypes.POINTER(TopicPartitionList), integer
         )
         self.topic_partition_list_destroy = self._bound(
             "topic_partition_list_destroy", None, pointer
@@ -132,9 +137,9 @@ class Api:
         self.topic_name = self._bound("topic_name", text, pointer)
         self.topic_destroy = self._bound("topic_destroy", None, pointer)
         self.message_errstr = self._bound("message_errstr", text, pointer)
-        self.message_headers = self._bound("message_headers", whole, pointer, pointer)
+        self.message_headers = self._bound("message_headers", integer, pointer, pointer)
         self.header_get_last = self._bound(
-            "header_get_last", whole, pointer, text, pointer, pointer
+            "header_get_last", integer, pointer, text, pointer, pointer
         )
         self.event_destroy = self._bound("event_destroy", None, pointer)
         self.event_message_array = self._bound("event_message_array", size, pointer, pointer, size)
@@ -167,7 +172,7 @@ def library() -> Api:
         SpecError: windrow isn't tested with it, or it can't be loaded.
     """
     try:
-        return _loaded()
+        return _load_api()
     except Unusable as why:
         raise SpecError(
             f"Kafka's client can't be used in this environment: {why}",
@@ -177,16 +182,16 @@ def library() -> Api:
         ) from None
 
 
-def _loaded() -> Api:
+def _load_api() -> Api:
     try:
-        found = ctypes.CDLL(cimpl.__file__)
+        cdll = ctypes.CDLL(cimpl.__file__)
     except OSError as why:
         raise Unusable(
             f"the library of confluent-kafka can't be loaded: {type(why).__name__}"
         ) from None
-    api = Api(found)
+    api = Api(cdll)
     version = api.version()
-    if version >> 8 not in KNOWN or version != confluent_kafka.libversion()[1]:
+    if version >> 8 not in KNOWN_VERSIONS or version != confluent_kafka.libversion()[1]:
         raise Unusable(
             f"librdkafka {confluent_kafka.libversion()[0]} (0x{version:08x}) is not among the"
             " versions that windrow is tested with"

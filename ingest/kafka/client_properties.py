@@ -39,8 +39,10 @@ def problems(user: Mapping[str, object]) -> list[str]:
 
     A sentence begins with the name of the property.
     """
-    wrong = [text for name, value in user.items() if (text := _problem(name, value)) is not None]
-    return wrong + _conflicts(user)
+    problem_texts = [
+        text for name, value in user.items() if (text := _problem(name, value)) is not None
+    ]
+    return problem_texts + _conflicts(user)
 
 
 def consumer_properties(
@@ -68,9 +70,9 @@ def consumer_recipe(
     Raises:
         SpecError: there are `problems`.
     """
-    forced = {name: value for name, (value, _why) in FORCED.items()}
-    own = {"bootstrap.servers": bootstrap, "isolation.level": isolation}
-    return dict(DEFAULTS) | _parsed_properties(user) | forced | own
+    forced = {name: value for name, (value, _reason) in FORCED.items()}
+    own_properties = {"bootstrap.servers": bootstrap, "isolation.level": isolation}
+    return dict(DEFAULTS) | _parsed_properties(user) | forced | own_properties
 
 
 def admin_properties(bootstrap: str, user: Mapping[str, object]) -> dict[str, Value]:
@@ -97,17 +99,19 @@ def revealed(recipe: Mapping[str, Value | Secret]) -> dict[str, Value]:
     }
 
 
-def scrubbed(text: str, properties: Mapping[str, Any]) -> str:
+def scrub(text: str, properties: Mapping[str, Any]) -> str:
     """Removes the secrets that a text of librdkafka might quote."""
-    known = properties.items()
-    return masked(text, [str(v) for name, v in known if name in ALLOWED and ALLOWED[name].secret])
+    pairs = properties.items()
+    return masked(text, [str(v) for name, v in pairs if name in ALLOWED and ALLOWED[name].secret])
 
 
 def _parsed_properties(user: Mapping[str, object]) -> dict[str, Value | Secret]:
-    found = problems(user)
-    if found:
+    mistakes = problems(user)
+    if mistakes:
         raise SpecError(
-            "The client properties can't be used: " + "; ".join(found), "spec", f"Fix them {PLACE}."
+            "The client properties can't be used: " + "; ".join(mistakes),
+            "spec",
+            f"Fix them {PLACE}.",
         )
     return {
         name: value if isinstance(value, Secret) else ALLOWED[name].parse(value)
@@ -117,9 +121,9 @@ def _parsed_properties(user: Mapping[str, object]) -> dict[str, Value | Secret]:
 
 def _problem(name: str, value: object) -> str | None:
     if name in FORCED:
-        needed, why = FORCED[name]
+        fixed, reason = FORCED[name]
         return (
-            f"{name} is always {str(needed).lower() if isinstance(needed, bool) else needed}: {why}"
+            f"{name} is always {str(fixed).lower() if isinstance(fixed, bool) else fixed}: {reason}"
         )
     if name in ALLOWED and isinstance(value, Secret):
         return _reference_problem(name, value)
@@ -130,7 +134,7 @@ def _problem(name: str, value: object) -> str | None:
             return f"{name} {wrong}"
         return None
     refused = REFUSED.get(name) or next(
-        (why for prefix, why in REFUSED_PREFIXES.items() if name.startswith(prefix)), None
+        (reason for prefix, reason in REFUSED_PREFIXES.items() if name.startswith(prefix)), None
     )
     if refused:
         return f"{name} is refused: {refused}"
@@ -158,23 +162,25 @@ def _conflicts(user: Mapping[str, object]) -> list[str]:
     protocol = str(user.get("security.protocol", "PLAINTEXT")).upper()
     mechanism = str(user.get("sasl.mechanism", user.get("sasl.mechanisms", ""))).upper()
     sasl, ssl = protocol.startswith("SASL_"), protocol.endswith("SSL")
-    found = []
+    conflicts = []
     for prefix, used, needed in (
         ("sasl.", sasl, "SASL_SSL or SASL_PLAINTEXT"),
         ("ssl.", ssl, "SSL or SASL_SSL"),
     ):
         names = sorted(name for name in user if name.startswith(prefix) and name in ALLOWED)
         if names and not used:
-            found.append(f"{', '.join(names)} would be ignored: security.protocol must be {needed}")
+            conflicts.append(
+                f"{', '.join(names)} would be ignored: security.protocol must be {needed}"
+            )
     missing = [
         name for name in ("sasl.mechanism", "sasl.username", "sasl.password") if name not in user
     ]
     # another mechanism is a mistake by itself, and may need neither
     if sasl and missing and mechanism in {"", "PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"}:
-        found.append(f"security.protocol asks for SASL and needs {', '.join(missing)} too")
+        conflicts.append(f"security.protocol asks for SASL and needs {', '.join(missing)} too")
     if protocol == "SASL_PLAINTEXT" and mechanism == "PLAIN":
-        found.append(
+        conflicts.append(
             "sasl.mechanism PLAIN over SASL_PLAINTEXT sends the password in clear text: use"
             " SASL_SSL, or SCRAM"
         )
-    return found
+    return conflicts

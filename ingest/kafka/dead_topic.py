@@ -72,15 +72,15 @@ class KafkaDeadTopic:
             SpecError: there is no such topic, or this client may not write to it.
         """
         questions = self._questions()
-        (found,) = questions.ask(
+        (description,) = questions.ask(
             f"the topic of dead letters {self._topic}",
             None,
             lambda: questions.topics([self._topic]).values(),
         )
-        if isinstance(found, KafkaException):
-            if found.args[0].code() not in UNKNOWN:
+        if isinstance(description, KafkaException):
+            if description.args[0].code() not in UNKNOWN:
                 raise questions.error_for(
-                    f"the topic of dead letters {self._topic}", None, found.args[0]
+                    f"the topic of dead letters {self._topic}", None, description.args[0]
                 )
             raise SpecError(
                 f"There is no topic {self._topic} for dead letters on {self._bootstrap}",
@@ -88,8 +88,8 @@ class KafkaDeadTopic:
                 "Create it, or fix dead_letters.topic: windrow doesn't create it.",
             )
         if (
-            found.authorized_operations is not None
-            and AclOperation.WRITE not in found.authorized_operations
+            description.authorized_operations is not None
+            and AclOperation.WRITE not in description.authorized_operations
         ):
             raise SpecError(
                 f"This client may not write to the topic of dead letters {self._topic} on"
@@ -103,13 +103,13 @@ class KafkaDeadTopic:
         producer = MessageProducer({**self._properties, **PRODUCER_SETTINGS}, PATIENCE_SECONDS)
         messages = (
             ProducerMessage(
-                one["key"],
-                one["value"],
-                headers_of(one, window.key),
-                (one["_topic"], one["_partition"], one["_offset"]),
+                dead_letter["key"],
+                dead_letter["value"],
+                headers_of(dead_letter, window.key),
+                (dead_letter["_topic"], dead_letter["_partition"], dead_letter["_offset"]),
             )
             for batch in dead_letters
-            for one in batch.to_pylist()
+            for dead_letter in batch.to_pylist()
         )
         try:
             producer.write(self._topic, messages)
@@ -130,14 +130,14 @@ class KafkaDeadTopic:
                 " dead_letters.topic.",
                 *error.about,
             )
-        what = (
+        message = (
             f"The dead letters of window {window.key} could not be published to"
             f" {self._topic}: {error.text}"
         )
-        again = "The window is committed. Run it again: that publishes them."
+        advice = "The window is committed. Run it again: that publishes them."
         if error.kind == "denied":
-            return SpecError(what, "commit", f"{_RIGHTS} {again}")
-        return UnreachableError(what, "commit", again)
+            return SpecError(message, "commit", f"{_RIGHTS} {advice}")
+        return UnreachableError(message, "commit", advice)
 
     def _questions(self) -> Questions:
         return Questions(self._bootstrap, CLIENTS.of(self._properties), PATIENCE_SECONDS)
@@ -147,7 +147,7 @@ class KafkaDeadTopic:
 
 
 CONNECT = "__connect.errors."
-OWN = "windrow."
+HEADER_PREFIX = "windrow."
 
 _STAGES = {
     KEY: "KEY_CONVERTER",
@@ -173,8 +173,8 @@ def headers_of(dead_letter: Mapping[str, Any], window: str) -> list[tuple[str, s
     too. As with Connect, a header of the message with the same name stays and comes first;
     readers take the last one.
     """
-    own = [(header["key"], header["value"]) for header in dead_letter["headers"]]
-    return own + [
+    own_headers = [(header["key"], header["value"]) for header in dead_letter["headers"]]
+    return own_headers + [
         (name, None if text is None else text.encode())
         for name, text in _context(dead_letter, window)
     ]
@@ -193,7 +193,7 @@ def _context(dead_letter: Mapping[str, Any], window: str) -> list[tuple[str, str
         "exception.class.name": dead_letter["reason"],
         "exception.message": dead_letter["detail"],
     }
-    own = {
+    window_headers = {
         "window": window,
         "attempt": dead_letter["attempt"],
         "generation": str(dead_letter["generation"]),
@@ -206,5 +206,5 @@ def _context(dead_letter: Mapping[str, Any], window: str) -> list[tuple[str, str
         "timestamp.type": dead_letter["timestamp_type"],
     }
     return [(CONNECT + name, text) for name, text in connect.items()] + [
-        (OWN + name, text) for name, text in own.items() if text is not None
+        (HEADER_PREFIX + name, text) for name, text in window_headers.items() if text is not None
     ]

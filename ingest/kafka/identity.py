@@ -21,12 +21,12 @@ from windrow.ingest.errors import (
     counted,
 )
 from windrow.ingest.kafka.admin_requests import Questions
-from windrow.ingest.kafka.client_properties import scrubbed
+from windrow.ingest.kafka.client_properties import scrub
 from windrow.ingest.kafka.error_codes import DENIED, GONE, untrusted
 from windrow.ingest.kafka.shared_clients import Client
 from windrow.ingest.model.plan import Split
 
-_DO = (
+_ADVICE = (
     "The plan's offsets mean nothing in another topic: restore the old one, or see with windrow"
     " rebase SPEC what it would mean to go on with this one."
 )
@@ -45,7 +45,7 @@ class IdentityCheck:
             SpecError: the properties can't be used.
         """
         self._properties = properties
-        self._known: dict[str, _Identity] = {}
+        self._identity_by_topic: dict[str, _Identity] = {}
         self._client = Client({**properties, "log_level": _QUIET})
 
     def check(
@@ -65,30 +65,30 @@ class IdentityCheck:
             SpecError: the cluster refuses this client.
             UnreachableError: no answer within `seconds`.
         """
-        if anew or split.topic not in self._known:
-            self._known[split.topic] = self._ask(split, seconds)
-        seen = self._known[split.topic]
-        if seen.cluster_id != cluster_id:
+        if anew or split.topic not in self._identity_by_topic:
+            self._identity_by_topic[split.topic] = self._ask(split, seconds)
+        identity = self._identity_by_topic[split.topic]
+        if identity.cluster_id != cluster_id:
             raise OwnerError(
-                f"this is cluster {seen.cluster_id}, the plan was made on {cluster_id}",
+                f"this is cluster {identity.cluster_id}, the plan was made on {cluster_id}",
                 "read",
-                _DO,
+                _ADVICE,
                 split.topic,
                 split.partition,
             )
-        if seen.topic_id != topic_id:
+        if identity.topic_id != topic_id:
             raise IdentityError(
-                f"topic {split.topic} has id {seen.topic_id}, the plan was made for {topic_id}",
+                f"topic {split.topic} has id {identity.topic_id}, the plan was made for {topic_id}",
                 "read",
-                _DO,
+                _ADVICE,
                 split.topic,
                 split.partition,
             )
-        if split.partition >= seen.partitions:
+        if split.partition >= identity.partitions:
             raise IdentityError(
-                f"topic {split.topic} has {counted(seen.partitions, 'partition')}",
+                f"topic {split.topic} has {counted(identity.partitions, 'partition')}",
                 "read",
-                _DO,
+                _ADVICE,
                 split.topic,
                 split.partition,
             )
@@ -104,8 +104,8 @@ class IdentityCheck:
         topics = admin.describe_topics(TopicCollection([split.topic]), request_timeout=seconds)
         try:
             topic = questions.result(topics[split.topic])
-            found = questions.result(cluster)
-            return _Identity(found.cluster_id, str(topic.topic_id), len(topic.partitions))
+            description = questions.result(cluster)
+            return _Identity(description.cluster_id, str(topic.topic_id), len(topic.partitions))
         except (KafkaException, TimeoutError) as failure:
             error = (
                 failure.args[0]
@@ -129,23 +129,23 @@ def is_client_refused(error: KafkaError) -> bool:
     return error.code() in DENIED or untrusted(error.str())
 
 
-def denied(split: Split, why: str) -> SpecError:
+def denied_error(split: Split, reason: str) -> SpecError:
     """Makes the error of a cluster that refuses this client, or doesn't let it read."""
-    what = f"the cluster refuses to let this client read: {why}"
-    do = "Check the credentials, and the client's rights to describe and read the topic."
-    if untrusted(why):
-        what = f"the TLS certificate is not accepted where the task runs: {why}"
-        do = (
+    message = f"the cluster refuses to let this client read: {reason}"
+    advice = "Check the credentials, and the client's rights to describe and read the topic."
+    if untrusted(reason):
+        message = f"the TLS certificate is not accepted where the task runs: {reason}"
+        advice = (
             "See that ssl.ca.location (or ssl.ca.pem) under client names the CA of the brokers'"
             " certificates there too."
         )
-    return SpecError(what, "read", do, split.topic, split.partition)
+    return SpecError(message, "read", advice, split.topic, split.partition)
 
 
-def unreachable(split: Split, what: str, offset: int | None = None) -> UnreachableError:
+def unreachable(split: Split, message: str, offset: int | None = None) -> UnreachableError:
     """Makes the error of a read that had no answer for too long."""
     return UnreachableError(
-        what,
+        message,
         "read",
         "See that the brokers can be reached from where the tasks run, then run the window again.",
         split.topic,
@@ -160,11 +160,11 @@ def refusal_of(
     """Makes the user's error of a request that failed, by the client's other errors too."""
     refused = next((e for e in (*errors, error) if is_client_refused(e)), None)
     if refused is not None:
-        return denied(split, scrubbed(refused.str(), properties))
+        return denied_error(split, scrub(refused.str(), properties))
     if error.code() in GONE:
         return IdentityError(
-            f"topic {split.topic} is gone", "read", _DO, split.topic, split.partition
+            f"topic {split.topic} is gone", "read", _ADVICE, split.topic, split.partition
         )
     return unreachable(
-        split, f"the cluster did not answer: {scrubbed((errors or [error])[-1].str(), properties)}"
+        split, f"the cluster did not answer: {scrub((errors or [error])[-1].str(), properties)}"
     )

@@ -21,7 +21,7 @@ import msgspec
 from confluent_kafka import KafkaError, KafkaException
 
 from windrow.ingest.kafka.allowed_properties import Value
-from windrow.ingest.kafka.client_properties import scrubbed
+from windrow.ingest.kafka.client_properties import scrub
 from windrow.ingest.kafka.error_codes import DENIED
 from windrow.ingest.kafka.shared_clients import create_client
 from windrow.ingest.kafka.timeouts import (
@@ -146,10 +146,10 @@ class MessageProducer:
         """The client that writes records about messages."""
         return self.producer
 
-    def fence(self, known: str) -> None:
+    def fence(self, known_topic: str) -> None:
         """Aborts the transaction of an earlier producer with the same id, and fences it.
 
-        `known`: a topic that exists.
+        `known_topic`: a topic that exists.
         """
 
     def begin(self) -> None:
@@ -177,26 +177,26 @@ class MessageProducer:
             ProducerError: a message was not written; the error says what it is about.
         """
         failed = list[tuple[KafkaError, Any]]()
-        sent = confirmed = 0
+        sent_count = confirmed_count = 0
 
         def delivered(error: KafkaError | None, _message: object, about: Any) -> None:
-            nonlocal confirmed
-            confirmed += 1
+            nonlocal confirmed_count
+            confirmed_count += 1
             if error is not None:
                 failed.append((error, about))
 
         for message in messages:
             self._put(topic, message, partial(delivered, about=message.about))
-            sent += 1
+            sent_count += 1
             self._poll(0)
             if failed:
                 break
-        seen, deadline = confirmed, time.monotonic() + self._patience
-        while confirmed < sent and not failed and time.monotonic() < deadline:
+        last_confirmed, deadline = confirmed_count, time.monotonic() + self._patience
+        while confirmed_count < sent_count and not failed and time.monotonic() < deadline:
             self._poll(AGAIN_SECONDS)
-            if confirmed > seen:
-                seen, deadline = confirmed, time.monotonic() + self._patience
-        if failed or confirmed < sent:
+            if confirmed_count > last_confirmed:
+                last_confirmed, deadline = confirmed_count, time.monotonic() + self._patience
+        if failed or confirmed_count < sent_count:
             error, about = failed[0] if failed else (KafkaError(KafkaError._TIMED_OUT), None)
             # Without a transaction the record may be in the topic already, or arrive later.
             unanswered = not self.transactional and kind_of(error) == "failed"
@@ -253,7 +253,7 @@ class MessageProducer:
         """Makes a step's error of a client's error."""
         return ProducerError(kind_of(error), self.scrub(error), unanswered=unanswered, about=about)
 
-    def reason(self, why: KafkaException | SystemError) -> KafkaError:
+    def reason(self, failure: KafkaException | SystemError) -> KafkaError:
         """Returns the client's error, also where Python lost it.
 
         A fatal error is raised within a callback while the client flushes. Callbacks that
@@ -261,11 +261,11 @@ class MessageProducer:
         drop it, so that the call fails without a reason. Such a producer can't be used
         any more, and gives the reason when it is asked again.
         """
-        cause = why.__cause__ if isinstance(why, SystemError) else why
+        cause = failure.__cause__ if isinstance(failure, SystemError) else failure
         if not isinstance(cause, KafkaException):
             cause = self._fatal_error()
             if cause is None:
-                raise why
+                raise failure
         error: KafkaError = cause.args[0]
         return error
 
@@ -275,7 +275,7 @@ class MessageProducer:
 
     def scrub(self, error: KafkaError) -> str:
         """Returns the error's text without the secrets that it might quote."""
-        return scrubbed(error.str(), self._properties)
+        return scrub(error.str(), self._properties)
 
 
 class NonIdempotentProducer(MessageProducer):
@@ -319,7 +319,7 @@ class TransactionalProducer(MessageProducer):
         super().__init__({**properties, "transactional.id": name}, patience)
         self._open = False
 
-    def fence(self, known: str) -> None:
+    def fence(self, known_topic: str) -> None:
         """Takes the transactional id over from any other producer.
 
         librdkafka looks for the coordinator only over a connection to a broker whose
@@ -330,7 +330,7 @@ class TransactionalProducer(MessageProducer):
         """
         with suppress(KafkaException):
             for _ in range(2):
-                self.producer.list_topics(known, timeout=CONNECT_SECONDS)
+                self.producer.list_topics(known_topic, timeout=CONNECT_SECONDS)
         self.retried(lambda: self.producer.init_transactions(CALL_SECONDS))
 
     def begin(self) -> None:

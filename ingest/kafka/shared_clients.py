@@ -4,7 +4,7 @@ A client costs threads, connections and a login, and any number of threads may u
 once. So each `KafkaBroker` with the same properties shares one client and its idle
 consumers. A client is kept until the process ends, with two exceptions: one on which a
 request failed for good (it may be broken, and librdkafka doesn't repeat the reason), and
-the least recently used one where there are more than `MOST`. These are closed with the
+the least recently used one where there are more than `MAX_CLIENTS`. These are closed with the
 last broker that uses them.
 
 The child of a fork makes its own clients: see `consumers`.
@@ -27,13 +27,13 @@ from confluent_kafka.admin import AdminClient
 
 from windrow.ingest.errors import SpecError
 from windrow.ingest.kafka.allowed_properties import PLACE, Value
-from windrow.ingest.kafka.client_properties import LOG, scrubbed
+from windrow.ingest.kafka.client_properties import LOG, scrub
 from windrow.ingest.kafka.consumers import Consumers
 
 T = TypeVar("T")
 Key = frozenset[tuple[str, Value]]
 
-MOST = 16
+MAX_CLIENTS = 16
 """Most clients that are kept; a process with more clusters makes some of them again."""
 
 _MOST_ERRORS = 64
@@ -63,18 +63,20 @@ class Client:
 
     def errors_since(self, moment: float) -> list[tuple[float, KafkaError]]:
         """Errors of the clients since an instant of the monotonic clock, in order of time."""
-        return [(at, error) for at, error in self._errors.copy() if at >= moment]
+        return [
+            (error_time, error) for error_time, error in self._errors.copy() if error_time >= moment
+        ]
 
     def scrub(self, text: str) -> str:
         """Removes the secrets that a text of librdkafka might quote."""
-        return scrubbed(text, self._properties)
+        return scrub(text, self._properties)
 
 
 class Clients:
     """The clients of one process, by their properties."""
 
     def __init__(self) -> None:
-        self._kept: dict[Key, Client] = {}  # the most recently used one is last
+        self._client_by_properties: dict[Key, Client] = {}  # the most recently used one is last
         self._lock = threading.Lock()
 
     def of(self, properties: Mapping[str, Value]) -> Client:
@@ -85,31 +87,38 @@ class Clients:
         """
         key = frozenset(properties.items())
         with self._lock:
-            found = self._kept.pop(key, None) or Client(properties)
-            self._kept[key] = found
-            left = [self._kept.pop(oldest) for oldest in list(self._kept)[:-MOST]]
-        del left  # closed after the lock is released: closing waits for threads
-        return found
+            client = self._client_by_properties.pop(key, None) or Client(properties)
+            self._client_by_properties[key] = client
+            evicted = [
+                self._client_by_properties.pop(oldest)
+                for oldest in list(self._client_by_properties)[:-MAX_CLIENTS]
+            ]
+        del evicted  # closed after the lock is released: closing waits for threads
+        return client
 
     def drop(self, client: Client) -> None:
         """Drops a client, so that nobody gets it from now on; its users may go on."""
         with self._lock:
-            self._kept = {key: kept for key, kept in self._kept.items() if kept is not client}
+            self._client_by_properties = {
+                key: cached
+                for key, cached in self._client_by_properties.items()
+                if cached is not client
+            }
 
     def close(self) -> None:
         """Drops all clients."""
         with self._lock:
-            left, self._kept = self._kept, {}
-        left.clear()
+            dropped, self._client_by_properties = self._client_by_properties, {}
+        dropped.clear()
 
     def drop_after_fork(self) -> None:
         """Drops the parent's clients in the child of a fork, without destroying them.
 
         The lock is made anew: a thread that held it doesn't exist in the child.
         """
-        for client in self._kept.values():
+        for client in self._client_by_properties.values():
             ctypes.pythonapi.Py_IncRef(ctypes.py_object(client))
-        self._kept, self._lock = {}, threading.Lock()
+        self._client_by_properties, self._lock = {}, threading.Lock()
 
 
 CLIENTS = Clients()
@@ -136,7 +145,7 @@ def create_client(
     try:
         return client(dict(properties) | {"error_cb": on_error, "logger": LOG})
     except KafkaException as why:
-        text = scrubbed(why.args[0].str(), properties)
+        text = scrub(why.args[0].str(), properties)
         raise SpecError(
             f"The client properties can't be used here: {text}",
             "spec",

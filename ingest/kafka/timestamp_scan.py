@@ -42,7 +42,7 @@ _LESS_AHEAD: Mapping[str, int] = MappingProxyType(
 def scanning(properties: Mapping[str, Value]) -> dict[str, Value]:
     """Properties of a consumer that fetches little ahead, or less if the user chose less."""
     return dict(properties) | {
-        name: min(int(properties[name]), most) for name, most in _LESS_AHEAD.items()
+        name: min(int(properties[name]), limit) for name, limit in _LESS_AHEAD.items()
     }
 
 
@@ -76,39 +76,43 @@ def _chunk(
 
     `range_` is the scan's start, its position, and its stop.
     """
-    found: list[tuple[int, int, int]] = []
+    stamp_rows: list[tuple[int, int, int]] = []
     start, position, stop = range_
     moved, due = time.monotonic(), IDLE_SECONDS
-    while position < stop and len(found) < size:
-        taken, before, doubtful = _received(consumer, size - len(found)), position, None
-        for message in taken:
+    while position < stop and len(stamp_rows) < size:
+        messages, previous_position, doubtful = (
+            _take_messages(consumer, size - len(stamp_rows)),
+            position,
+            None,
+        )
+        for message in messages:
             if message.error() is not None:
                 position = max(
                     position, _next_offset(consumer, tp, message, started=position > start)
                 )
                 doubtful = message if _is_unexpected(message) else doubtful
             elif (stamp := _stamp(message))[0] < stop:
-                found.append(stamp)
+                stamp_rows.append(stamp)
                 position = stamp[0] + 1
             else:
                 position = stop
-        if not taken:
+        if not messages:
             position = max(position, _next_offset(consumer, tp, None, started=position > start))
-        if position > before:
+        if position > previous_position:
             moved, due = time.monotonic(), IDLE_SECONDS
         quiet = time.monotonic() - moved
         if position < stop and (doubtful is not None or quiet >= due):
             on_stall(tp, position, stop, None if doubtful is None else doubtful.error(), quiet)
             due = 2 * quiet if quiet >= due else due
-    return _stamps(found), position
+    return _stamps(stamp_rows), position
 
 
-def _received(consumer: ck.Consumer, most: int) -> list[ck.Message]:
+def _take_messages(consumer: ck.Consumer, max_messages: int) -> list[ck.Message]:
     """Messages that the client has, at most so many; if it has none, the next one.
 
     `consume` with a timeout would wait until it has all of them.
     """
-    fetched: list[ck.Message] = consumer.consume(most, 0)
+    fetched: list[ck.Message] = consumer.consume(max_messages, 0)
     if fetched:
         return fetched
     first = consumer.poll(POLL_SECONDS)
@@ -153,6 +157,6 @@ def _stamp(message: ck.Message) -> tuple[int, int, int]:
     )
 
 
-def _stamps(found: list[tuple[int, int, int]]) -> Stamps:
-    table = np.array(found, dtype=np.int64).reshape(-1, 3)
+def _stamps(stamp_rows: list[tuple[int, int, int]]) -> Stamps:
+    table = np.array(stamp_rows, dtype=np.int64).reshape(-1, 3)
     return Stamps(table[:, 0].copy(), table[:, 1].copy(), table[:, 2].astype(np.int32))

@@ -88,7 +88,7 @@ class Database:
 
         On SQLite all its questions see one state. On a server each sees what is committed by then.
         """
-        with self._explained():
+        with self._explain_errors():
             if self.file is not None and not self.file.exists():  # SQLite would create it
                 yield None
                 return
@@ -106,7 +106,7 @@ class Database:
             1 A and B see no table.   2 A takes the ledger's own lock, B waits.
             3 A creates the table and commits.   4 B goes on, and finds it.
         """
-        with self._explained():
+        with self._explain_errors():
             if self.file is not None and self.file.parent.name == OWN_FOLDER:
                 self.file.parent.mkdir(exist_ok=True)
             with (
@@ -137,7 +137,7 @@ class Database:
         return TABLE.name in names
 
     @contextmanager
-    def _explained(self) -> Iterator[None]:
+    def _explain_errors(self) -> Iterator[None]:
         """Turns SQLAlchemy's errors into windrow's; `--debug` shows the original."""
         try:
             yield

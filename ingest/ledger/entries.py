@@ -164,15 +164,15 @@ class Entries:
 
     def get(self, kind: Kind[K, V], key: K) -> V | None:
         """Returns the value of a key; None if there is none."""
-        return self._one(kind, _GET, key)
+        return self._get_one(kind, _GET, key)
 
     def below(self, kind: Kind[K, V], key: K) -> V | None:
         """Returns the value of the nearest key below a key."""
-        return self._one(kind, _BELOW, key)
+        return self._get_one(kind, _BELOW, key)
 
     def above(self, kind: Kind[K, V], key: K) -> V | None:
         """Returns the value of the nearest key above a key."""
-        return self._one(kind, _ABOVE, key)
+        return self._get_one(kind, _ABOVE, key)
 
     def highest(self, kind: Kind[Any, V], count: int | None = None) -> list[V]:
         """Returns the values with the highest keys, in the order of keys; all by default."""
@@ -199,8 +199,8 @@ class Entries:
 
     def put_if_absent(self, kind: Kind[K, V], key: K, value: V) -> V:
         """Records a value if its key has none; returns the recorded one."""
-        known = self.get(kind, key)
-        return self.add(kind, key, value) if known is None else known
+        recorded = self.get(kind, key)
+        return self.add(kind, key, value) if recorded is None else recorded
 
     def put(self, kind: Kind[K, V], key: K, value: V) -> None:
         """Records a value, in place of one that is there."""
@@ -211,7 +211,7 @@ class Entries:
         """Removes the value of a key, if there is one."""
         self._run(kind, _DELETE, key=kind.key(key))
 
-    def _one(self, kind: Kind[K, V], question: Select[Any], key: K) -> V | None:
+    def _get_one(self, kind: Kind[K, V], question: Select[Any], key: K) -> V | None:
         return next(iter(self._all(kind, question, key=kind.key(key))), None)
 
     def _all(self, kind: Kind[Any, V], question: Select[Any], **more: object) -> list[V]:

@@ -67,20 +67,20 @@ class SqlLedger:
     database: Database
 
     def identity(self) -> str:
-        with self._reading(ITSELF) as entries:
-            known = entries.get(IDENTITY, ONLY)
-        if known is None:
+        with self._read_entries(ITSELF) as entries:
+            identity = entries.get(IDENTITY, ONLY)
+        if identity is None:
             with self.writing(ITSELF) as entries:
-                known = entries.put_if_absent(IDENTITY, ONLY, uuid.uuid4().hex)
-        return known
+                identity = entries.put_if_absent(IDENTITY, ONLY, uuid.uuid4().hex)
+        return identity
 
     def adopt_identity(self, identity: str) -> None:
         with self.writing(ITSELF) as entries:
-            mine = entries.put_if_absent(IDENTITY, ONLY, identity)
-            if mine != identity and entries.in_any_pipeline(BOUNDARY):
+            recorded = entries.put_if_absent(IDENTITY, ONLY, identity)
+            if recorded != identity and entries.in_any_pipeline(BOUNDARY):
                 raise IdentityError(
-                    f"The ledger {self.database.name} has id {mine} and holds boundaries; the table"
-                    f" is bound to ledger {identity}",
+                    f"The ledger {self.database.name} has id {recorded} and holds boundaries; the"
+                    f" table is bound to ledger {identity}",
                     "ledger",
                     "Set `state` to the ledger that the table was begun with; or to one that"
                     " doesn't exist yet, to rebuild it from the table's receipts.",
@@ -92,7 +92,7 @@ class SqlLedger:
             return entries.put_if_absent(GRID, ONLY, grid)
 
     def sink(self, pipeline_id: str) -> str | None:
-        with self._reading(pipeline_id) as entries:
+        with self._read_entries(pipeline_id) as entries:
             return entries.get(SINK, ONLY)
 
     def bind_sink(self, pipeline_id: str, sink: str) -> str:
@@ -114,19 +114,19 @@ class SqlLedger:
                 entries.remove(RECEIPT, window)
 
     def boundary(self, pipeline_id: str, label: Label) -> Boundary | None:
-        with self._reading(pipeline_id) as entries:
+        with self._read_entries(pipeline_id) as entries:
             return entries.get(BOUNDARY, label)
 
     def start(self, pipeline_id: str, label: Label) -> Boundary | None:
-        with self._reading(pipeline_id) as entries:
+        with self._read_entries(pipeline_id) as entries:
             return entries.get(REBASE, label) or entries.get(BOUNDARY, label)
 
     def neighbours(self, pipeline_id: str, label: Label) -> tuple[Boundary | None, Boundary | None]:
-        with self._reading(pipeline_id) as entries:
+        with self._read_entries(pipeline_id) as entries:
             return _neighbours(entries, label)
 
     def newest(self, pipeline_id: str, count: int = 1) -> list[Boundary]:
-        with self._reading(pipeline_id) as entries:
+        with self._read_entries(pipeline_id) as entries:
             return entries.highest(BOUNDARY, count)
 
     def freeze(self, pipeline_id: str, boundaries: Sequence[Boundary]) -> list[Boundary]:
@@ -145,9 +145,13 @@ class SqlLedger:
             return []
         with self.writing(pipeline_id) as entries:
             return [
-                entries.get(BOUNDARY, one.label)
-                or entries.add(BOUNDARY, one.label, clamped(one, *_neighbours(entries, one.label)))
-                for one in sorted(boundaries, key=lambda one: sortable(one.label))
+                entries.get(BOUNDARY, boundary.label)
+                or entries.add(
+                    BOUNDARY,
+                    boundary.label,
+                    clamped(boundary, *_neighbours(entries, boundary.label)),
+                )
+                for boundary in sorted(boundaries, key=lambda boundary: sortable(boundary.label))
             ]
 
     def rebase(
@@ -179,11 +183,11 @@ class SqlLedger:
             entries.put(REBASE, label, boundary)
 
     def rebased(self, pipeline_id: str) -> list[Boundary]:
-        with self._reading(pipeline_id) as entries:
+        with self._read_entries(pipeline_id) as entries:
             return entries.highest(REBASE)
 
     def pause(self, pipeline_id: str) -> Pause | None:
-        with self._reading(pipeline_id) as entries:
+        with self._read_entries(pipeline_id) as entries:
             return next(iter(entries.highest(PAUSE, 1)), None)
 
     def put_pause(self, pipeline_id: str, pause: Pause) -> Pause:
@@ -195,7 +199,7 @@ class SqlLedger:
             return entries.put_if_absent(MICRO_BATCH, request, number)
 
     def assigned(self, pipeline_id: str, request: str) -> int | None:
-        with self._reading(pipeline_id) as entries:
+        with self._read_entries(pipeline_id) as entries:
             return entries.get(MICRO_BATCH, request)
 
     def refuse(self, refused: RefusedWindow) -> None:
@@ -203,11 +207,11 @@ class SqlLedger:
             entries.put(REFUSED, refused.window, refused)
 
     def refused(self, pipeline_id: str) -> list[RefusedWindow]:
-        with self._reading(pipeline_id) as entries:
+        with self._read_entries(pipeline_id) as entries:
             return entries.highest(REFUSED)
 
     def frozen_stop(self, pipeline_id: str, position: Initializer) -> FrozenStop | None:
-        with self._reading(pipeline_id) as entries:
+        with self._read_entries(pipeline_id) as entries:
             return entries.get(STOP, position)
 
     def freeze_stop(self, pipeline_id: str, stop: FrozenStop) -> FrozenStop:
@@ -215,7 +219,7 @@ class SqlLedger:
             return entries.put_if_absent(STOP, stop.position, stop)
 
     def plan(self, window: Window) -> Plan | None:
-        with self._reading(window.pipeline) as entries:
+        with self._read_entries(window.pipeline) as entries:
             return entries.get(PLAN, window)
 
     def freeze_plans(self, plans: Sequence[Plan]) -> list[Plan]:
@@ -229,7 +233,7 @@ class SqlLedger:
             return entries.put_if_absent(GENERATION, (window, request), proposed)
 
     def pins(self, window: Window, generation: int) -> tuple[Pin, ...]:
-        with self._reading(window.pipeline) as entries:
+        with self._read_entries(window.pipeline) as entries:
             return entries.get(PINS, (window, generation)) or ()
 
     def freeze_pins(
@@ -244,9 +248,9 @@ class SqlLedger:
                 else p
                 for p in pins
             }
-            kept = recorded | now
-            if kept != recorded:
-                entries.put(PINS, key, tuple(kept.values()))
+            pins_by_lookup = recorded | now
+            if pins_by_lookup != recorded:
+                entries.put(PINS, key, tuple(pins_by_lookup.values()))
             return tuple(now.values())
 
     def record(
@@ -258,23 +262,23 @@ class SqlLedger:
         Then the sink has the second one, and so the newer copy replaces the older one.
         """
         with self.writing(receipt.window.pipeline) as entries:
-            known = entries.get(RECEIPT, receipt.window)
-            if known is None or also_older or known.generation <= receipt.generation:
+            recorded = entries.get(RECEIPT, receipt.window)
+            if recorded is None or also_older or recorded.generation <= receipt.generation:
                 raw = msgspec.Raw((written or to_json(receipt)).encode())
                 entries.put(RECEIPT_TEXT, receipt.window, raw)
             entries.remove(REFUSED, receipt.window)
 
     def written(self, window: Window) -> str | None:
-        with self._reading(window.pipeline) as entries:
+        with self._read_entries(window.pipeline) as entries:
             raw = entries.get(RECEIPT_TEXT, window)
             return None if raw is None else bytes(raw).decode()
 
     def recorded(self, pipeline_id: str, newest: int | None = None) -> list[Receipt]:
-        with self._reading(pipeline_id) as entries:
+        with self._read_entries(pipeline_id) as entries:
             return entries.highest(RECEIPT, newest)
 
     def schemas(self, pipeline_id: str) -> list[WriterSchema]:
-        with self._reading(pipeline_id) as entries:
+        with self._read_entries(pipeline_id) as entries:
             return entries.newest_first(SCHEMA)
 
     def keep_schemas(self, pipeline_id: str, schemas: Sequence[WriterSchema]) -> list[WriterSchema]:
@@ -284,7 +288,7 @@ class SqlLedger:
             return [entries.put_if_absent(SCHEMA, schema.id, schema) for schema in schemas]
 
     @contextmanager
-    def _reading(self, pipeline_id: str) -> Iterator[Entries]:
+    def _read_entries(self, pipeline_id: str) -> Iterator[Entries]:
         """Opens a pipeline's entries to read them, as `Database.reading` sees them."""
         with self.database.reading() as connection:
             yield Entries(connection, pipeline_id, self.database.name)

@@ -38,14 +38,18 @@ def number_of(label: Label) -> int:
     return label
 
 
-def is_later(one: Label, other: Label) -> bool:
+def is_later(label: Label, other_label: Label) -> bool:
     """Returns whether one label comes after another label of the same pipeline.
 
     An instant and a sequence number are in no order: neither comes after the other.
     """
-    if isinstance(one, datetime) or isinstance(other, datetime):
-        return isinstance(one, datetime) and isinstance(other, datetime) and one > other
-    return one > other
+    if isinstance(label, datetime) or isinstance(other_label, datetime):
+        return (
+            isinstance(label, datetime)
+            and isinstance(other_label, datetime)
+            and label > other_label
+        )
+    return label > other_label
 
 
 def require_label(name: str, label: Label) -> None:
@@ -174,8 +178,8 @@ class Boundary(msgspec.Struct, frozen=True):
             raise ValueError(msg)
         cuts = self.by_tp() if self.start_marks else {}
         if any(b.tp not in cuts or b.offset > cuts[b.tp].offset for b in self.start_marks):
-            at = label_text(self.label)
-            msg = f"a start mark of boundary {at} lies above the boundary's mark, or has none"
+            label = label_text(self.label)
+            msg = f"a start mark of boundary {label} lies above the boundary's mark, or has none"
             raise ValueError(msg)
 
     @classmethod
@@ -204,11 +208,11 @@ class Boundary(msgspec.Struct, frozen=True):
 
     def joined(self, start: Boundary) -> dict[TopicPartition, Mark]:
         """Returns the start marks of what joins in the window from `start` to here."""
-        known = start.cuts(start_mark.tp for start_mark in self.start_marks)
+        marks_at_start = start.cuts(start_mark.tp for start_mark in self.start_marks)
         return {
             start_mark.tp: start_mark
             for start_mark in self.start_marks
-            if start_mark.tp not in known
+            if start_mark.tp not in marks_at_start
         }
 
     def cut(self, tp: TopicPartition) -> Mark | None:
@@ -216,19 +220,19 @@ class Boundary(msgspec.Struct, frozen=True):
 
         A partition that was added to one of its topics later is cut at offset 0.
         """
-        return next((m for m in self.marks if m.tp == tp), self._added(tp))
+        return next((m for m in self.marks if m.tp == tp), self._added_mark(tp))
 
-    def _added(self, tp: TopicPartition) -> Mark | None:
+    def _added_mark(self, tp: TopicPartition) -> Mark | None:
         """The mark of a partition that was added to one of its topics later, or None."""
-        seen = next((t for t in self.topics if t.topic == tp.topic), None)
+        topic = next((t for t in self.topics if t.topic == tp.topic), None)
         return (
             None
-            if seen is None or tp.partition < seen.partitions
+            if topic is None or tp.partition < topic.partitions
             else Mark(tp.topic, tp.partition, 0, "clamped")
         )
 
     def cuts(self, tps: Iterable[TopicPartition]) -> dict[TopicPartition, Mark]:
         """The marks that `cut` gives for these topic-partitions, without unknown ones."""
-        known = self.by_tp()
-        cuts = {tp: known.get(tp) or self._added(tp) for tp in tps}
+        mark_by_tp = self.by_tp()
+        cuts = {tp: mark_by_tp.get(tp) or self._added_mark(tp) for tp in tps}
         return {tp: mark for tp, mark in cuts.items() if mark is not None}

@@ -72,8 +72,10 @@ def cron_fault(expression: str) -> str:
     fields = expression.split(" ")
     if len(expression) > _LENGTH_MAX or len(fields) != 5:
         return f"it has {counted(len(fields), 'field')}"
-    if wrong := [field for field in fields if not _FIELD.fullmatch(field)]:
-        return f"{wrong[0]!r} is no number, list, range such as 1-5 or 1-5/2, nor * or */15"
+    if malformed_fields := [field for field in fields if not _FIELD.fullmatch(field)]:
+        return (
+            f"{malformed_fields[0]!r} is no number, list, range such as 1-5 or 1-5/2, nor * or */15"
+        )
     if any(int(a) >= int(b) for a, b in _RANGE.findall(expression)):
         return "a range must go upwards"
     days = {fields[2], fields[4]}
@@ -171,7 +173,7 @@ def parse_windows(pipeline_id: str, grid: str, text: str) -> list[Window]:
         start = _number(first)
         numbers = range(start, _number(last) if slash else start + 1)
         if not numbers:
-            raise _reversed(text)
+            raise _reversed_error(text)
         _refuse_many(text, len(numbers))
         return [batch_at(pipeline_id, n) for n in numbers]
     window = window_at(pipeline_id, grid, _instant(grid, first))
@@ -184,16 +186,16 @@ def parse_windows(pipeline_id: str, grid: str, text: str) -> list[Window]:
     _refuse_many(text, len(labels) - 1)
     windows = [Window(pipeline_id, a, b) for a, b in pairwise(labels)]
     if not windows:
-        raise _reversed(text)
+        raise _reversed_error(text)
     return windows
 
 
-def labels_between(grid: str, after: datetime, upto: datetime) -> list[datetime]:
-    """The grid's labels later than `after` and not later than `upto`, ascending.
+def labels_between(grid: str, start: datetime, upto: datetime) -> list[datetime]:
+    """The grid's labels later than `start` and not later than `upto`, ascending.
 
     Neither of the two needs to be on the grid.
     """
-    return list(_until(grid, after, upto))
+    return list(_until(grid, start, upto))
 
 
 def some_labels(grid: str) -> list[datetime]:
@@ -206,8 +208,8 @@ def shortest_window(grid: str) -> timedelta:
     return min(end - start for start, end in pairwise(some_labels(grid)))
 
 
-def _until(grid: str, after: datetime, upto: datetime) -> Iterator[datetime]:
-    return takewhile(lambda label: label <= upto, _later(grid, after))
+def _until(grid: str, start: datetime, upto: datetime) -> Iterator[datetime]:
+    return takewhile(lambda label: label <= upto, _later(grid, start))
 
 
 def labels_back(grid: str, upto: datetime, count: int) -> list[datetime]:
@@ -232,7 +234,7 @@ def is_closed(window: Window, delay: timedelta, now: datetime) -> bool:
     return window.span is None or now >= window.span[1] + delay
 
 
-def _reversed(text: str) -> SpecError:
+def _reversed_error(text: str) -> SpecError:
     return SpecError(
         f"{text} has no window in it: its end isn't later than its start",
         "plan",
@@ -260,12 +262,12 @@ def _number(text: str) -> int:
     return int(match[1])
 
 
-def _several(text: str, one: re.Pattern[str]) -> str:
-    """Words how several windows are named, for two names of `one` with two dots between them."""
+def _several(text: str, name_pattern: re.Pattern[str]) -> str:
+    """Words how several windows are named, for two names of the pattern with dots between them."""
     ends = text.split("..")
     return (
         f"; several windows as {'/'.join(ends)}"
-        if len(ends) == 2 and all(map(one.fullmatch, ends))
+        if len(ends) == 2 and all(map(name_pattern.fullmatch, ends))
         else ""
     )
 
@@ -279,7 +281,7 @@ def _instant(grid: str, text: str) -> datetime:
         return parse_instant(text)
     except InstantError as error:
         raise SpecError(
-            f"{text!r} {error.what}",
+            f"{text!r} {error.message}",
             "plan",
-            f"{error.do[0].upper()}{error.do[1:]}{_several(text, _ONE)}.",
+            f"{error.advice[0].upper()}{error.advice[1:]}{_several(text, _ONE)}.",
         ) from None

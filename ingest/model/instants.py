@@ -16,11 +16,11 @@ _DATE = re.compile(r"\d{4}-\d{2}-\d{2}")
 class InstantError(ValueError):
     """A text or a datetime that can't be used as an instant."""
 
-    def __init__(self, what: str, do: str) -> None:
+    def __init__(self, message: str, advice: str) -> None:
         """Takes the problem, in words that follow the value, and what to do."""
-        super().__init__(f"{what}: {do}")
-        self.what = what
-        self.do = do
+        super().__init__(f"{message}: {advice}")
+        self.message = message
+        self.advice = advice
 
 
 def parse_instant(text: str) -> datetime:
@@ -68,12 +68,12 @@ def use_zone(name: str | None) -> None:
 @contextmanager
 def in_utc() -> Iterator[None]:
     """Makes UTC the zone of this process for the block: the code of a user runs in it."""
-    before = os.environ.get("TZ")
+    previous_zone = os.environ.get("TZ")
     use_zone("UTC")
     try:
         yield
     finally:
-        use_zone(before)
+        use_zone(previous_zone)
 
 
 def to_utc(moment: datetime) -> datetime:

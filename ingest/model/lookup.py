@@ -42,22 +42,24 @@ class LookedUp(msgspec.Struct, frozen=True):
 
 def merged(parts: Iterable[LookedUp]) -> tuple[LookedUp, ...]:
     """Sums up the parts of each lookup, in the order of their names."""
-    found = dict[str, LookedUp]()
+    sum_by_lookup = dict[str, LookedUp]()
     for part in parts:
-        found[part.lookup] = _sum(found[part.lookup], part) if part.lookup in found else part
-    return tuple(found[name] for name in sorted(found))
+        sum_by_lookup[part.lookup] = (
+            _sum(sum_by_lookup[part.lookup], part) if part.lookup in sum_by_lookup else part
+        )
+    return tuple(sum_by_lookup[name] for name in sorted(sum_by_lookup))
 
 
-def _sum(one: LookedUp, other: LookedUp) -> LookedUp:
-    begins = [at for at in (one.first_at, other.first_at) if at is not None]
-    ends = [at for at in (one.last_at, other.last_at) if at is not None]
-    answers = (int(one.answers, 16) + int(other.answers, 16)) % 2**64
+def _sum(first: LookedUp, second: LookedUp) -> LookedUp:
+    begins = [instant for instant in (first.first_at, second.first_at) if instant is not None]
+    ends = [instant for instant in (first.last_at, second.last_at) if instant is not None]
+    answers = (int(first.answers, 16) + int(second.answers, 16)) % 2**64
     return LookedUp(
-        one.lookup,
-        one.keys + other.keys,
-        one.hits + other.hits,
-        one.misses + other.misses,
-        one.requests + other.requests,
+        first.lookup,
+        first.keys + second.keys,
+        first.hits + second.hits,
+        first.misses + second.misses,
+        first.requests + second.requests,
         min(begins, default=None),
         max(ends, default=None),
         f"{answers:016x}",

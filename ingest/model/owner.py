@@ -75,35 +75,37 @@ class TableOwner(msgspec.Struct, frozen=True):
         return cls(*(properties[name] for name in _NAMES))
 
 
-def refuse_other_owner(table: str, bound: TableOwner, mine: TableOwner) -> None:
+def refuse_other_owner(table: str, bound: TableOwner, expected: TableOwner) -> None:
     """Checks that a table belongs to the pipeline that wants to use it.
 
     Args:
         table: the table's place, for the message.
         bound: the owner that is recorded in the table.
-        mine: the owner that the pipeline has.
+        expected: the owner that the pipeline has.
 
     Raises:
         OwnerError: the table belongs to another pipeline, or to another ledger.
         GridError: the table was begun on another grid.
     """
-    if bound.pipeline != mine.pipeline:
-        what = f"the table {table} belongs to pipeline {bound.pipeline!r}, not {mine.pipeline!r}"
-        error = OwnerError(what, "setup", "")
+    if bound.pipeline != expected.pipeline:
+        message = (
+            f"the table {table} belongs to pipeline {bound.pipeline!r}, not {expected.pipeline!r}"
+        )
+        error = OwnerError(message, "setup", "")
         error.do = (  # without the runbook, which is of backups
             f"Was the id changed? Set it back to {bound.pipeline}. Else use another path: a table"
             " takes one pipeline, and replacing a window would remove the other one's rows."
         )
         raise error
-    if bound.grid != mine.grid:
+    if bound.grid != expected.grid:
         raise GridError(
-            f"the table {table} was begun with {bound.grid} windows, not {mine.grid}",
+            f"the table {table} was begun with {bound.grid} windows, not {expected.grid}",
             "setup",
             f"Set the grid back to {bound.grid}, or begin a pipeline with another id and table.",
         )
-    if bound.ledger != mine.ledger:
+    if bound.ledger != expected.ledger:
         raise OwnerError(
-            f"the table {table} belongs to ledger {bound.ledger}, not {mine.ledger}",
+            f"the table {table} belongs to ledger {bound.ledger}, not {expected.ledger}",
             "setup",
             OTHER_LEDGER,
         )

@@ -125,10 +125,10 @@ class Covered(msgspec.Struct, frozen=True, order=True):
     start: int
     stop: int
 
-    def overlaps(self, other: Covered) -> bool:
+    def overlaps(self, other_range: Covered) -> bool:
         """Returns whether both hold an offset of the same topic-partition."""
-        same = (self.topic_id, self.partition) == (other.topic_id, other.partition)
-        return same and self.start < other.stop and other.start < self.stop
+        same = (self.topic_id, self.partition) == (other_range.topic_id, other_range.partition)
+        return same and self.start < other_range.stop and other_range.start < self.stop
 
 
 def covered(plan: Plan) -> tuple[Covered, ...]:

@@ -268,11 +268,13 @@ class Receipt(msgspec.Struct, frozen=True):
     def adjacent_windows(self) -> tuple[Window | None, Window]:
         """The window before, if the grid has one, and the window after."""
         window = self.window
-        before = neighbours(self.grid, window.start)[0]
-        after = neighbours(self.grid, window.end)[1]
+        previous_label = neighbours(self.grid, window.start)[0]
+        next_label = neighbours(self.grid, window.end)[1]
         return (
-            None if before is None else Window(window.pipeline, before, window.start),
-            Window(window.pipeline, window.end, after),
+            None
+            if previous_label is None
+            else Window(window.pipeline, previous_label, window.start),
+            Window(window.pipeline, window.end, next_label),
         )
 
     @property

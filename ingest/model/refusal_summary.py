@@ -47,16 +47,16 @@ def in_words(reason: str, detail: str | None) -> str:
     int, got float`. The path in the document is kept. The position in the text and the
     index in a list are left out, since they differ from message to message.
     """
-    what, _, path = (detail or reason).rpartition(" - at ")
-    if not what:
-        what, path = path, ""
-    what = _PLACE.sub("", what)
-    if what.startswith(("Expected ", "Failed ")):
-        what = what[0].lower() + what[1:]
-        text = f"{path} {what}"
+    problem, _, path = (detail or reason).rpartition(" - at ")
+    if not problem:
+        problem, path = path, ""
+    problem = _PLACE.sub("", problem)
+    if problem.startswith(("Expected ", "Failed ")):
+        problem = problem[0].lower() + problem[1:]
+        text = f"{path} {problem}"
     else:
-        text = f"{path}: {what}"
-    text = _INDEX.sub("[]", text) if path else what
+        text = f"{path}: {problem}"
+    text = _INDEX.sub("[]", text) if path else problem
     return text if len(text) <= _LENGTH_MAX else text[: _LENGTH_MAX - 3] + "..."
 
 
@@ -82,9 +82,9 @@ class Refusals:
             zip(stages, reasons, details, strict=True)
         ).items():
             kinds = self._kinds.setdefault(stage, Counter())
-            what = in_words(reason, detail)
-            known = what in kinds or len(kinds) < _DIFFERENT_MAX
-            kinds[what if known else OTHERS] += count
+            kind = in_words(reason, detail)
+            has_room = kind in kinds or len(kinds) < _DIFFERENT_MAX
+            kinds[kind if has_room else OTHERS] += count
         for stage, offset in zip(stages, offsets, strict=True):
             first = self._first.setdefault(stage, [])
             if len(first) < OFFSETS_MAX:
@@ -98,14 +98,14 @@ class Refusals:
         )
 
 
-def bounded(counts: Counter[str], most: int) -> Kinds:
-    """The `most` most frequent kinds, then the sum of all others as `OTHERS`.
+def bounded(counts: Counter[str], limit: int) -> Kinds:
+    """The `limit` most frequent kinds, then the sum of all others as `OTHERS`.
 
     Kinds with equal counts are sorted by name.
     """
     named = sorted(
-        ((what, n) for what, n in counts.items() if what != OTHERS),
-        key=lambda one: (-one[1], one[0]),
+        ((kind, n) for kind, n in counts.items() if kind != OTHERS),
+        key=lambda kind_count: (-kind_count[1], kind_count[0]),
     )
-    others = counts[OTHERS] + sum(n for _, n in named[most:])
-    return (*named[:most], *([(OTHERS, others)] if others else ()))
+    others = counts[OTHERS] + sum(n for _, n in named[limit:])
+    return (*named[:limit], *([(OTHERS, others)] if others else ()))

@@ -171,27 +171,27 @@ def parse_initializer(text: str, topics: Iterable[str]) -> Initializer:
     Raises:
         SpecError: it is none of these.
     """
-    whole, _, reset = text.strip().partition("?")
-    kind, _, value = whole.partition(":")
+    position, _, reset = text.strip().partition("?")
+    kind, _, value = position.partition(":")
     if reset and (reset not in {"fail", "earliest", "latest"} or kind in {"earliest", "latest"}):
-        raise _wrong(
+        raise _position_error(
             text,
             "write fail, earliest or latest after the ?, and no ? after earliest or latest"
             " themselves",
         )
     more = {} if not reset else {_RESETS.get(kind, "others"): reset}
     try:
-        if whole in {"earliest", "latest"}:
-            return Earliest() if whole == "earliest" else Latest()
+        if position in {"earliest", "latest"}:
+            return Earliest() if position == "earliest" else Latest()
         if kind == "timestamp":
             return msgspec.convert({"moment": moment(value), **more}, AtTime)
         if kind == "committed" and value:
             return msgspec.convert({"group": value, **more}, GroupOffsets)
         if kind == "partition":
-            return msgspec.structs.replace(given(flink_offsets(whole), topics), **more)
+            return msgspec.structs.replace(given(flink_offsets(position), topics), **more)
     except ValueError as error:
-        raise _wrong(text, str(error)) from None
-    raise _wrong(
+        raise _position_error(text, str(error)) from None
+    raise _position_error(
         text,
         "it is none of earliest, latest, timestamp:INSTANT, committed:GROUP,"
         " partition:0,offset:42;...",
@@ -227,9 +227,9 @@ def moment(text: str) -> datetime:
         raise ValueError("these epoch milliseconds lie outside the calendar") from None
 
 
-def _wrong(text: str, why: str) -> SpecError:
+def _position_error(text: str, reason: str) -> SpecError:
     return SpecError(
-        f"{text!r} is not a position: {why}",
+        f"{text!r} is not a position: {reason}",
         "spec",
         f"{f'Is timestamp:{text} meant? ' if text[:1].isdigit() else ''}windrow peek --help lists"
         " the forms of a position.",
@@ -256,10 +256,10 @@ class FrozenStop(msgspec.Struct, frozen=True):
         """
         marks = reached.cuts(mark.tp for mark in self.boundary.marks)
         return {
-            end.tp: left
+            end.tp: remaining
             for end in self.boundary.marks
             if (mark := marks.get(end.tp)) is None or mark.how != "removed"
-            if (left := end.offset - (0 if mark is None else mark.offset)) > 0
+            if (remaining := end.offset - (0 if mark is None else mark.offset)) > 0
         }
 
     def covers(self, splits: Iterable[Split]) -> bool:

@@ -39,21 +39,23 @@ def clamped(boundary: Boundary, lower: Boundary | None, upper: Boundary | None) 
     for neighbour in (lower, upper):
         if neighbour is not None:
             refuse_other_source(boundary, neighbour)
-    topics = boundary.by_topic() if lower is None else _seen(lower, boundary)
+    topics = boundary.by_topic() if lower is None else _merge_topics(lower, boundary)
     marks = (
         boundary.by_tp()
         if lower is None
-        else _carried(lower, boundary) | _added(lower, boundary, upper)
+        else _carry_marks(lower, boundary) | _added_marks(lower, boundary, upper)
     )
     if upper is not None:
         above = upper.cuts(marks)
-        marks = {tp: _below(mark, above[tp]) for tp, mark in marks.items() if tp in above}
-        topics = {name: seen for name, seen in topics.items() if name in upper.by_topic()}
-    start_marks = {b.tp: _below(b, marks[b.tp]) for b in boundary.start_marks if b.tp in marks}
+        marks = {tp: _lower_to(mark, above[tp]) for tp, mark in marks.items() if tp in above}
+        topics = {name: topic for name, topic in topics.items() if name in upper.by_topic()}
+    start_marks = {b.tp: _lower_to(b, marks[b.tp]) for b in boundary.start_marks if b.tp in marks}
     if lower is not None:
         below = lower.cuts(marks)
         _refuse_unasked(boundary.label, marks.keys() - below.keys() - start_marks.keys())
-        marks = {tp: _above(mark, below[tp]) if tp in below else mark for tp, mark in marks.items()}
+        marks = {
+            tp: _raise_to(mark, below[tp]) if tp in below else mark for tp, mark in marks.items()
+        }
         start_marks = {tp: begin for tp, begin in start_marks.items() if tp not in below}
     return Boundary.of(
         boundary.label, boundary.cluster_id, topics.values(), marks.values(), start_marks.values()
@@ -85,7 +87,7 @@ def refuse_other_source(boundary: Boundary, neighbour: Boundary) -> None:
         IdentityError: they are of different clusters, or of different topics of the
             same name.
     """
-    do = (
+    advice = (
         "The topic was recreated, or the cluster replaced. windrow rebase SPEC shows how to go on"
         " from here."
     )
@@ -94,17 +96,20 @@ def refuse_other_source(boundary: Boundary, neighbour: Boundary) -> None:
         raise IdentityError(
             f"{texts} are of two clusters, {neighbour.cluster_id} and {boundary.cluster_id}",
             "plan",
-            do,
+            advice,
         )
-    known = neighbour.by_topic()
-    for seen in boundary.topics:
-        if seen.topic in known and known[seen.topic].topic_id != seen.topic_id:
+    neighbour_topics = neighbour.by_topic()
+    for topic in boundary.topics:
+        if (
+            topic.topic in neighbour_topics
+            and neighbour_topics[topic.topic].topic_id != topic.topic_id
+        ):
             raise IdentityError(
-                f"{texts} are of two topics with ids {known[seen.topic].topic_id} and"
-                f" {seen.topic_id}",
+                f"{texts} are of two topics with ids {neighbour_topics[topic.topic].topic_id} and"
+                f" {topic.topic_id}",
                 "plan",
-                do,
-                seen.topic,
+                advice,
+                topic.topic,
             )
 
 
@@ -118,8 +123,8 @@ def between(start: Boundary, stop: Boundary) -> dict[TopicPartition, tuple[Mark,
     Raises:
         ValueError: `stop` cuts below `start`: they were not frozen by the same ledger.
     """
-    known, start_marks = start.cuts(m.tp for m in stop.marks), stop.joined(start)
-    ranges = {m.tp: (known.get(m.tp) or start_marks.get(m.tp) or m, m) for m in stop.marks}
+    marks_at_start, start_marks = start.cuts(m.tp for m in stop.marks), stop.joined(start)
+    ranges = {m.tp: (marks_at_start.get(m.tp) or start_marks.get(m.tp) or m, m) for m in stop.marks}
     for tp, (low, high) in ranges.items():
         if high.offset < low.offset:
             msg = f"the boundaries of {tp} are inverted: {low.offset}..{high.offset}"
@@ -127,31 +132,35 @@ def between(start: Boundary, stop: Boundary) -> dict[TopicPartition, tuple[Mark,
     return ranges
 
 
-def _seen(lower: Boundary, boundary: Boundary) -> dict[str, TopicSeen]:
+def _merge_topics(lower: Boundary, boundary: Boundary) -> dict[str, TopicSeen]:
     """The topics of both, each with the larger number of partitions."""
     topics = lower.by_topic()
-    for seen in boundary.topics:
-        most = max(seen.partitions, topics[seen.topic].partitions if seen.topic in topics else 0)
-        topics[seen.topic] = msgspec.structs.replace(seen, partitions=most)
+    for topic in boundary.topics:
+        partition_count = max(
+            topic.partitions, topics[topic.topic].partitions if topic.topic in topics else 0
+        )
+        topics[topic.topic] = msgspec.structs.replace(topic, partitions=partition_count)
     return topics
 
 
-def _carried(lower: Boundary, boundary: Boundary) -> dict[TopicPartition, Mark]:
+def _carry_marks(lower: Boundary, boundary: Boundary) -> dict[TopicPartition, Mark]:
     """The boundary's own marks, and those that only the lower neighbour has.
 
     The latter become `removed`, unless the partition was added after the boundary was
     resolved.
     """
-    own, seen = boundary.by_tp(), boundary.by_topic()
+    own_marks, topic_by_name = boundary.by_tp(), boundary.by_topic()
     carried = {}
     for tp, mark in lower.by_tp().items():
-        if tp not in own:
-            unseen = tp.topic in seen and tp.partition >= seen[tp.topic].partitions
+        if tp not in own_marks:
+            unseen = (
+                tp.topic in topic_by_name and tp.partition >= topic_by_name[tp.topic].partitions
+            )
             carried[tp] = msgspec.structs.replace(mark, how="clamped" if unseen else "removed")
-    return carried | own
+    return carried | own_marks
 
 
-def _added(
+def _added_marks(
     lower: Boundary, boundary: Boundary, upper: Boundary | None
 ) -> dict[TopicPartition, Mark]:
     """Marks of partitions that were added since the lower neighbour and not selected here.
@@ -166,15 +175,15 @@ def _added(
        the second partition, no window would read the messages that this had by then.
     """
     read = {} if upper is None else lower.cuts(upper.by_tp())
-    known = boundary.cuts(read)
+    own_marks = boundary.cuts(read)
     return {
         tp: msgspec.structs.replace(mark, how="removed")
         for tp, mark in read.items()
-        if tp not in known and tp not in lower.by_tp()
+        if tp not in own_marks and tp not in lower.by_tp()
     }
 
 
-def _above(mark: Mark, below: Mark) -> Mark:
+def _raise_to(mark: Mark, below: Mark) -> Mark:
     """A mark, moved to `below` if it lies under it.
 
     A log start exactly at a neighbour's proven cut lost nothing, so it stops being a
@@ -183,20 +192,20 @@ def _above(mark: Mark, below: Mark) -> Mark:
     proven = below.offset == mark.offset and below.how != "log_start" and mark.how == "log_start"
     if mark.offset < below.offset or proven:
         return msgspec.structs.replace(below, how="clamped")
-    return _witnessed(mark, below)
+    return _with_older_witness(mark, below)
 
 
-def _below(mark: Mark, above: Mark) -> Mark:
+def _lower_to(mark: Mark, above: Mark) -> Mark:
     """A mark, moved to `above` if it lies over it.
 
     A `log_start` that is moved down stays one: the messages before it are gone.
     """
     if mark.offset <= above.offset:
-        return _witnessed(mark, above)
+        return _with_older_witness(mark, above)
     return msgspec.structs.replace(above, how="log_start" if mark.how == "log_start" else "clamped")
 
 
-def _witnessed(mark: Mark, neighbour: Mark) -> Mark:
+def _with_older_witness(mark: Mark, neighbour: Mark) -> Mark:
     """A mark with the older one of its own and its neighbour's witness.
 
     That is only for two marks at the same offset. The older witness proves more:
@@ -206,25 +215,27 @@ def _witnessed(mark: Mark, neighbour: Mark) -> Mark:
     3. The next boundary cuts at 600 too, so its window is empty.
     4. The window after that begins at 600: only epoch 5 shows that the log was cut off.
     """
-    known = [m.leader_epoch for m in (mark, neighbour) if m.leader_epoch is not None]
+    epochs = [m.leader_epoch for m in (mark, neighbour) if m.leader_epoch is not None]
     return (
-        msgspec.structs.replace(mark, leader_epoch=min(known))
-        if known and mark.offset == neighbour.offset
+        msgspec.structs.replace(mark, leader_epoch=min(epochs))
+        if epochs and mark.offset == neighbour.offset
         else mark
     )
 
 
-def difference(one: Boundary, other: Boundary) -> str:
+def difference(first: Boundary, second: Boundary) -> str:
     """Describes how the cuts of two boundaries differ; empty if they don't.
 
     How each cut was determined doesn't matter.
     """
-    if one.label != other.label or not (same_source(one, other) and same_source(other, one)):
+    if first.label != second.label or not (
+        same_source(first, second) and same_source(second, first)
+    ):
         return (
-            f"label, cluster or topic id differ ({label_text(one.label)},"
-            f" {label_text(other.label)})"
+            f"label, cluster or topic id differ ({label_text(first.label)},"
+            f" {label_text(second.label)})"
         )
-    return _unlike(one, other, sorted({m.tp for m in (*one.marks, *other.marks)}))
+    return _unlike(first, second, sorted({m.tp for m in (*first.marks, *second.marks)}))
 
 
 def same_source(lower: Boundary, upper: Boundary) -> bool:
@@ -253,22 +264,24 @@ def comparable(stop: Boundary, start: Boundary) -> list[TopicPartition]:
     """
     if stop.cluster_id != start.cluster_id:
         return []
-    every = sorted(stop.by_tp().keys() | start.by_tp().keys())
+    tps = sorted(stop.by_tp().keys() | start.by_tp().keys())
     if same_source(stop, start):
-        return every
+        return tps
     stayed = {name for name, _ in _ids(stop) & _ids(start)}
-    return [tp for tp in every if tp.topic in stayed]
+    return [tp for tp in tps if tp.topic in stayed]
 
 
 def _ids(boundary: Boundary) -> set[tuple[str, str]]:
     return {(t.topic, t.topic_id) for t in boundary.topics}
 
 
-def _unlike(one: Boundary, other: Boundary, tps: Sequence[TopicPartition]) -> str:
-    left, right = ({tp: m.offset for tp, m in b.cuts(tps).items()} for b in (one, other))
-    said = [
-        (tp, left.get(tp, "nothing"), right.get(tp, "nothing"))
+def _unlike(first: Boundary, second: Boundary, tps: Sequence[TopicPartition]) -> str:
+    first_offsets, second_offsets = (
+        {tp: m.offset for tp, m in b.cuts(tps).items()} for b in (first, second)
+    )
+    differences = [
+        (tp, first_offsets.get(tp, "nothing"), second_offsets.get(tp, "nothing"))
         for tp in tps
-        if left.get(tp) != right.get(tp)
+        if first_offsets.get(tp) != second_offsets.get(tp)
     ]
-    return "; ".join(f"{tp} at {a} and {b}" for tp, a, b in said)
+    return "; ".join(f"{tp} at {a} and {b}" for tp, a, b in differences)

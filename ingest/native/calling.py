@@ -21,7 +21,13 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from windrow.ingest.native.cache_folders import folders, sources
-from windrow.ingest.native.machine_code import DamagedCodeError, Function, Image, loaded, unpacked
+from windrow.ingest.native.machine_code import (
+    DamagedCodeError,
+    Function,
+    Image,
+    load_image,
+    unpack_image,
+)
 from windrow.ingest.waiting import AGAIN_SECONDS, SECONDS, say, waiting_for
 
 _LOG = logging.getLogger("windrow.compiled")
@@ -56,9 +62,9 @@ class Compiled:
         """
         self.module = module
         self._loading = threading.Lock()
-        self._what = f"machine code of {module}, which is made once and kept"
+        self._label = f"machine code of {module}, which is made once and kept"
         self._maker: subprocess.Popen[bytes] | None = None
-        self._told = 0.0
+        self._reported_at = 0.0
 
     def __getattr__(self, name: str) -> Function:
         """The function of this name."""
@@ -91,12 +97,12 @@ class Compiled:
                 stderr=nothing,
                 start_new_session=True,  # what ends this process doesn't end it
             )
-            self._told = time.monotonic() + SECONDS - AGAIN_SECONDS
+            self._reported_at = time.monotonic() + SECONDS - AGAIN_SECONDS
         if self._maker is None or self._maker.poll() is not None:
             return True
-        if time.monotonic() - self._told >= AGAIN_SECONDS:
-            self._told = time.monotonic()
-            say(f"{self._what}; messages are decoded one by one meanwhile")
+        if time.monotonic() - self._reported_at >= AGAIN_SECONDS:
+            self._reported_at = time.monotonic()
+            say(f"{self._label}; messages are decoded one by one meanwhile")
         return False
 
     def is_kept(self) -> bool:
@@ -109,7 +115,7 @@ class Compiled:
 
     @cached_property
     def _functions(self) -> dict[str, Function]:
-        return loaded(self._image())
+        return load_image(self._image())
 
     def _source(self) -> Path:
         """The module's file, without importing the module."""
@@ -127,12 +133,12 @@ class Compiled:
 
     def _image(self) -> Image:
         """The code that is kept; otherwise it is made, and kept."""
-        made = None
-        with waiting_for(self._what):
+        image = None
+        with waiting_for(self._label):
             for file in self._files():
-                with _locked(file.parent):
+                with _lock_folder(file.parent):
                     try:
-                        return unpacked(file.read_bytes())
+                        return unpack_image(file.read_bytes())
                     except DamagedCodeError:
                         _LOG.warning("Compiled code in %s is damaged, and is made anew.", file)
                     except FileNotFoundError:
@@ -142,20 +148,20 @@ class Compiled:
                             "Compiled code in %s can't be read: %s", file, type(error).__name__
                         )
                         continue
-                    made = made or self._made()
+                    image = image or self._make_image()
                     try:
-                        _keep(file, made.packed())
+                        _keep(file, image.pack())
                     except OSError as error:
                         _LOG.warning(
                             "Compiled code can't be kept in %s: %s", file, type(error).__name__
                         )
                     else:
-                        return made
-            return made or self._made()
+                        return image
+            return image or self._make_image()
 
-    def _made(self) -> Image:
+    def _make_image(self) -> Image:
         """Compiles in a process of its own: this one would hold numba and LLVM to its end."""
-        done = subprocess.run(
+        process = subprocess.run(
             self._command(_MAKE),
             env=_environment(),
             stdin=subprocess.DEVNULL,
@@ -163,11 +169,11 @@ class Compiled:
             check=False,
         )
         try:
-            return unpacked(done.stdout)
+            return unpack_image(process.stdout)
         except DamagedCodeError:
             msg = (
                 f"numba could not compile {self.module}; the process that does it ended with"
-                f" {done.returncode}:\n{done.stderr.decode(errors='replace')[-2000:]}"
+                f" {process.returncode}:\n{process.stderr.decode(errors='replace')[-2000:]}"
             )
             raise RuntimeError(msg) from None
 
@@ -186,17 +192,17 @@ def loaded_sources() -> set[str]:
 
 
 @contextmanager
-def _locked(folder: Path) -> Iterator[None]:
+def _lock_folder(folder: Path) -> Iterator[None]:
     """Lets one process after the other into the block, where the folder's disk has locks."""
-    held = None
+    lock_file = None
     try:
         with suppress(OSError):
-            held = os.open(folder, os.O_RDONLY)
-            fcntl.flock(held, fcntl.LOCK_EX)
+            lock_file = os.open(folder, os.O_RDONLY)
+            fcntl.flock(lock_file, fcntl.LOCK_EX)
         yield
     finally:
-        if held is not None:
-            os.close(held)
+        if lock_file is not None:
+            os.close(lock_file)
 
 
 def _keep(file: Path, data: bytes) -> None:

@@ -148,25 +148,25 @@ they have to be, it is the array itself.
 
 
 @intrinsic
-def _loaded(_: Any, data: Any, at: Any) -> Any:
+def _load_word(_: Any, data: Any, index: Any) -> Any:
     def code(context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
         word = context.get_value_type(types.uint64).as_pointer()
         return builder.load(
             builder.bitcast(builder.gep(arguments[0], [arguments[1]]), word), align=1
         )
 
-    return types.uint64(data, at), code
+    return types.uint64(data, index), code
 
 
 @part
-def _put_together(data: Any, at: Any) -> Any:
+def _assemble_word(data: Any, index: Any) -> Any:
     word = np.uint64(0)
     for i in range(8):
-        word |= np.uint64(data[at + i]) << np.uint64(8 * i)
+        word |= np.uint64(data[index + i]) << np.uint64(8 * i)
     return word
 
 
-word_at = _put_together if CHECKED else _loaded
+word_at = _assemble_word if CHECKED else _load_word
 """Eight bytes of `memory` from an index on, as one number, the lowest byte first.
 
 The caller makes sure that all eight exist.
@@ -194,7 +194,7 @@ def leading_zeros(_: Any, value: Any) -> Any:
 
 
 @intrinsic
-def _stored(_: Any, data: Any, at: Any, value: Any) -> Any:
+def _store_word(_: Any, data: Any, index: Any, value: Any) -> Any:
     def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         word = context.get_value_type(types.uint64).as_pointer()
         builder.store(
@@ -206,12 +206,12 @@ def _stored(_: Any, data: Any, at: Any, value: Any) -> Any:
 
 
 @part
-def _taken_apart(data: Any, at: Any, word: Any) -> None:
+def _split_word(data: Any, index: Any, word: Any) -> None:
     for i in range(8):
-        data[at + i] = word >> np.uint64(8 * i) & np.uint64(255)
+        data[index + i] = word >> np.uint64(8 * i) & np.uint64(255)
 
 
-put_word = _taken_apart if CHECKED else _stored
+put_word = _split_word if CHECKED else _store_word
 """Writes eight bytes at an index.
 
 The caller makes sure that the memory has room for all eight.
@@ -234,18 +234,18 @@ def image_of(module: str) -> Image:
     machine = target.create_target_machine(
         cpu=processor, features=features, opt=3, reloc="pic", codemodel="small"
     )
-    whole, entries = llvm.parse_assembly(""), {}
-    whole.triple, whole.data_layout = triple, str(machine.target_data)
-    for name, made in _compilables(importlib.import_module(module)).items():
-        library, entries[name] = _compile(made)
-        whole.link_in(llvm.parse_assembly(library.get_llvm_str()))
-    outside = {entry.symbol for entry in entries.values()}
-    for value in (*whole.functions, *whole.global_variables):
-        if not value.is_declaration and value.name not in outside:
+    linked_module, entries = llvm.parse_assembly(""), {}
+    linked_module.triple, linked_module.data_layout = triple, str(machine.target_data)
+    for name, compilable in _compilables(importlib.import_module(module)).items():
+        library, entries[name] = _compile(compilable)
+        linked_module.link_in(llvm.parse_assembly(library.get_llvm_str()))
+    exported_symbols = {entry.symbol for entry in entries.values()}
+    for value in (*linked_module.functions, *linked_module.global_variables):
+        if not value.is_declaration and value.name not in exported_symbols:
             value.linkage = "internal"
     builder = llvm.create_pass_builder(machine, llvm.create_pipeline_tuning_options(speed_level=3))
-    builder.getModulePassManager().run(whole, builder)
-    return Image(machine.emit_object(whole), entries)
+    builder.getModulePassManager().run(linked_module, builder)
+    return Image(machine.emit_object(linked_module), entries)
 
 
 def _compilables(module: ModuleType) -> dict[str, Compilable]:
@@ -277,12 +277,12 @@ def _array(_: Any, data: Any, shape: Any) -> Any:
     return kind(data, shape), code
 
 
-def _compile(made: Compilable) -> tuple[Any, EntryPoint]:
+def _compile(compilable: Compilable) -> tuple[Any, EntryPoint]:
     """Compiles a function that takes words only, and calls the given one.
 
     Returns numba's library and the function's entry in it.
     """
-    kinds, _ = _signatures.normalize_signature(made.signature)
+    kinds, _ = _signatures.normalize_signature(compilable.signature)
     names, words, values, parameters = [], [], [], []
     for i, kind in enumerate(kinds):
         names.append(f"a{i}")
@@ -300,15 +300,15 @@ def _compile(made: Compilable) -> tuple[Any, EntryPoint]:
             words.append(kind)
             values.append(f"a{i}")
             parameters.append(Parameter(str(kind)))  # type: ignore[arg-type]
-    scope = {"function": part(made.function), "array": _array}
+    scope = {"function": part(compilable.function), "array": _array}
     # the text is made of names from above
     entry = f"def entry({', '.join(names)}):\n    return function({', '.join(values)})"
     exec(entry, scope)  # noqa: S102
-    done = _njit(tuple(words), **_FLAGS)(scope["entry"]).overloads[tuple(words)]
-    given = done.signature.return_type
-    if given not in {types.int64, types.none}:
-        msg = f"a compiled function returns int64 or nothing, not {given}"
+    compiled_entry = _njit(tuple(words), **_FLAGS)(scope["entry"]).overloads[tuple(words)]
+    return_type = compiled_entry.signature.return_type
+    if return_type not in {types.int64, types.none}:
+        msg = f"a compiled function returns int64 or nothing, not {return_type}"
         raise TypeError(msg)
-    return done.library, EntryPoint(
-        done.fndesc.llvm_func_name, tuple(parameters), gives=given == types.int64
+    return compiled_entry.library, EntryPoint(
+        compiled_entry.fndesc.llvm_func_name, tuple(parameters), gives=return_type == types.int64
     )

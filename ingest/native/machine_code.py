@@ -101,14 +101,14 @@ class Image(msgspec.Struct, frozen=True):
     code: bytes
     entries: dict[str, EntryPoint]
 
-    def packed(self) -> bytes:
+    def pack(self) -> bytes:
         """Bytes to keep, with a digest by which a file that was cut off is recognised."""
         data = msgspec.msgpack.encode(self)
         return hashlib.sha256(data).digest() + data
 
 
-def unpacked(data: bytes) -> Image:
-    """The image in bytes from `packed`.
+def unpack_image(data: bytes) -> Image:
+    """The image in bytes from `pack`.
 
     Raises:
         DamagedCodeError: the digest doesn't match.
@@ -120,7 +120,7 @@ def unpacked(data: bytes) -> Image:
     return msgspec.msgpack.decode(data[size:], type=Image)
 
 
-def loaded(image: Image) -> dict[str, Function]:
+def load_image(image: Image) -> dict[str, Function]:
     """Loads an object file with LLVM, until the process ends; returns its functions.
 
     Raises:
@@ -155,11 +155,11 @@ def _function(address: int, entry: EntryPoint) -> Function:
             for parameter, argument in zip(entry.parameters, arguments, strict=True)
             for word in parameter.words(argument)
         ]
-        given, why = ctypes.c_int64(), ctypes.c_void_p()
-        if call(ctypes.byref(given), ctypes.byref(why), *words) != 0:
+        returned, failure = ctypes.c_int64(), ctypes.c_void_p()
+        if call(ctypes.byref(returned), ctypes.byref(failure), *words) != 0:
             msg = "compiled code went beyond the bounds of an array"
             raise IndexError(msg)
-        return given.value if entry.gives else None
+        return returned.value if entry.gives else None
 
     return function
 
@@ -174,13 +174,13 @@ def _forget_pages_of(library: str) -> None:
         maps = Path("/proc/self/smaps").read_text(encoding="utf-8", errors="replace")
     except OSError:
         return  # another system than Linux
-    for begin, end, about in _MAPPING.findall(maps):
+    for begin, end, mapping in _MAPPING.findall(maps):
         # pages that were never written to, and aren't in swap, are in the file: nothing is lost
-        if library in about and all(
-            re.search(rf"^{kind}: +0 kB$", about, re.MULTILINE)
+        if library in mapping and all(
+            re.search(rf"^{kind}: +0 kB$", mapping, re.MULTILINE)
             for kind in ("Private_Dirty", "Swap")
         ):
-            place, size = int(begin, 16), int(end, 16) - int(begin, 16)
+            address, size = int(begin, 16), int(end, 16) - int(begin, 16)
             ctypes.CDLL(None).madvise(
-                ctypes.c_void_p(place), ctypes.c_size_t(size), mmap.MADV_DONTNEED
+                ctypes.c_void_p(address), ctypes.c_size_t(size), mmap.MADV_DONTNEED
             )

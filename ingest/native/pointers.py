@@ -17,12 +17,12 @@ _utils: Any = cgutils  # has no types
 
 def _call_to(result: types.Type) -> Callable[..., Any]:
     def call(_typing: Any, address: Any, arguments: Any) -> Any:
-        def build(context: Any, builder: Any, _signature: Any, given: Any) -> Any:
-            words = _utils.unpack_tuple(builder, given[1])
+        def build(context: Any, builder: Any, _signature: Any, operands: Any) -> Any:
+            words = _utils.unpack_tuple(builder, operands[1])
             function = ir.FunctionType(
                 context.get_value_type(result), [word.type for word in words]
             )
-            return builder.call(builder.inttoptr(given[0], function.as_pointer()), words)
+            return builder.call(builder.inttoptr(operands[0], function.as_pointer()), words)
 
         return result(address, arguments), build
 
@@ -39,11 +39,11 @@ call32_at = intrinsic(_call_to(types.int32))
 """Calls a C function that returns an int, of 32 bits."""
 
 
-def _at(kind: types.Type) -> Callable[..., Any]:
+def _load_from(kind: types.Type) -> Callable[..., Any]:
     def load(_typing: Any, address: Any) -> Any:
-        def build(context: Any, builder: Any, _signature: Any, given: Any) -> Any:
+        def build(context: Any, builder: Any, _signature: Any, operands: Any) -> Any:
             return builder.load(
-                builder.inttoptr(given[0], context.get_value_type(kind).as_pointer()), align=1
+                builder.inttoptr(operands[0], context.get_value_type(kind).as_pointer()), align=1
             )
 
         return kind(address), build
@@ -53,10 +53,10 @@ def _at(kind: types.Type) -> Callable[..., Any]:
 
 def _put(kind: types.Type) -> Callable[..., Any]:
     def store(_typing: Any, address: Any, _value: Any) -> Any:
-        def build(context: Any, builder: Any, _signature: Any, given: Any) -> Any:
+        def build(context: Any, builder: Any, _signature: Any, operands: Any) -> Any:
             builder.store(
-                given[1],
-                builder.inttoptr(given[0], context.get_value_type(kind).as_pointer()),
+                operands[1],
+                builder.inttoptr(operands[0], context.get_value_type(kind).as_pointer()),
                 align=1,
             )
             return context.get_dummy_value()
@@ -66,9 +66,9 @@ def _put(kind: types.Type) -> Callable[..., Any]:
     return store
 
 
-int64_at = intrinsic(_at(types.int64))
-int32_at = intrinsic(_at(types.int32))
-byte_at = intrinsic(_at(types.uint8))
+int64_at = intrinsic(_load_from(types.int64))
+int32_at = intrinsic(_load_from(types.int32))
+byte_at = intrinsic(_load_from(types.uint8))
 
 put_int64_at = intrinsic(_put(types.int64))
 put_byte_at = intrinsic(_put(types.uint8))

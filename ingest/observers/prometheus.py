@@ -25,8 +25,8 @@ TIMEOUT = 5.0
 
 def observer_of(pipeline_id: str) -> Observer | None:
     """Makes the observer that the environment asks for; None without one."""
-    place = os.environ.get("WINDROW_METRICS")
-    return Prometheus(pipeline_id, place) if place else None
+    destination = os.environ.get("WINDROW_METRICS")
+    return Prometheus(pipeline_id, destination) if destination else None
 
 
 class Prometheus:
@@ -36,13 +36,15 @@ class Prometheus:
     """
 
     def __init__(self, pipeline_id: str, place: str) -> None:
-        self._pipeline, self._place = pipeline_id, place.rstrip("/")
-        self._seen, self._merged = dict[tuple[str, str], float](), dict[tuple[str, str], float]()
+        self._pipeline, self._destination = pipeline_id, place.rstrip("/")
+        self._figures, self._merged = dict[tuple[str, str], float](), dict[tuple[str, str], float]()
         self._rests_until = 0.0
 
     def see(self, figure: str, value: float, label: str = "") -> None:
-        before = self._seen.get((figure, label), 0.0) if figure.endswith("_total") else 0.0
-        self._seen[figure, label] = before + value
+        previous_total = (
+            self._figures.get((figure, label), 0.0) if figure.endswith("_total") else 0.0
+        )
+        self._figures[figure, label] = previous_total + value
 
     def report(self) -> None:
         if time.monotonic() < self._rests_until:
@@ -57,20 +59,20 @@ class Prometheus:
                 "setup",
                 "Windows go on. Check WINDROW_METRICS: an existing folder, or a Pushgateway's URL.",
             ) from None
-        self._seen, self._rests_until = {}, 0.0
+        self._figures, self._rests_until = {}, 0.0
 
     def _write(self) -> None:
         from urllib.request import urlopen
 
         from prometheus_client import push_to_gateway, write_to_textfile
 
-        if self._place.startswith(("http://", "https://")):
-            with urlopen(f"{self._place}/metrics", timeout=TIMEOUT) as answer:  # noqa: S310
-                self._merge(answer.read())
+        if self._destination.startswith(("http://", "https://")):
+            with urlopen(f"{self._destination}/metrics", timeout=TIMEOUT) as response:  # noqa: S310
+                self._merge(response.read())
             group = {"pipeline": self._pipeline}
-            push_to_gateway(self._place, "windrow", self, grouping_key=group, timeout=TIMEOUT)
+            push_to_gateway(self._destination, "windrow", self, grouping_key=group, timeout=TIMEOUT)
         else:
-            file = Path(self._place) / f"windrow-{self._pipeline}.prom"
+            file = Path(self._destination) / f"windrow-{self._pipeline}.prom"
             self._merge(file.read_bytes() if file.exists() else b"")
             write_to_textfile(str(file), self)
 
@@ -82,22 +84,24 @@ class Prometheus:
         """
         from prometheus_client.parser import text_string_to_metric_families
 
-        self._merged = dict(self._seen)
+        self._merged = dict(self._figures)
         with suppress(ValueError):
             for family in text_string_to_metric_families(text.decode()):
                 for name, labels, value, *_ in family.samples:
                     if name in FIGURES and labels.get("pipeline") == self._pipeline:
                         key = name, labels.get(FIGURES[name][1], "")
-                        if name.endswith("_total") or all(name != seen for seen, _ in self._seen):
-                            self._merged[key] = value + self._seen.get(key, 0.0)
+                        if name.endswith("_total") or all(
+                            name != seen_figure for seen_figure, _ in self._figures
+                        ):
+                            self._merged[key] = value + self._figures.get(key, 0.0)
 
     def collect(self) -> Iterator[Any]:
         """Returns the figures as Prometheus's client asks for them."""
         from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
-        for name, (what, label) in FIGURES.items():
+        for name, (description, label) in FIGURES.items():
             make = CounterMetricFamily if name.endswith("_total") else GaugeMetricFamily
-            family = make(name, what, labels=["pipeline", *filter(None, [label])])
+            family = make(name, description, labels=["pipeline", *filter(None, [label])])
             for (figure, value_of), value in self._merged.items():
                 if figure == name:
                     family.add_metric([self._pipeline, *filter(None, [value_of])], value)

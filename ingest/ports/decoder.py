@@ -71,8 +71,8 @@ class Deletes:
             )
         )
         keys = [
-            pa.concat_arrays([mine, other.keys.column(name)]).take(order)
-            for name, mine in zip(self.keys.schema.names, self.keys.columns, strict=True)
+            pa.concat_arrays([key_column, other.keys.column(name)]).take(order)
+            for name, key_column in zip(self.keys.schema.names, self.keys.columns, strict=True)
         ]
         return Deletes(
             pa.RecordBatch.from_arrays(keys, schema=self.keys.schema),
@@ -182,10 +182,10 @@ class Decoded:
         `made_from` ascends. A message that loses all of its rows is filtered, unless it
         has deletes: those stay.
         """
-        taken = pa.array(made_from, pa.int64())
-        unavailable = None if self.unavailable is None else self.unavailable.take(taken)
+        old_rows = pa.array(made_from, pa.int64())
+        unavailable = None if self.unavailable is None else self.unavailable.take(old_rows)
         changed = replace(
-            self, rows=rows, row_index=self.row_index.take(taken), unavailable=unavailable
+            self, rows=rows, row_index=self.row_index.take(old_rows), unavailable=unavailable
         )
         return replace(changed, filtered=self.filtered + self.valid - changed.valid)
 
@@ -201,36 +201,41 @@ class Decoded:
         positions = np.concatenate([np.zeros(0, np.intp), *(r.rows for r in refusals)])
         if not len(positions):
             return self
-        why = np.repeat(np.arange(len(refusals)), [len(r.rows) for r in refusals])
+        refusal_of_position = np.repeat(np.arange(len(refusals)), [len(r.rows) for r in refusals])
         order = np.argsort(positions, kind="stable")
         index = self.row_index.to_numpy()
         dead, first = np.unique(
             (index if of is None else of.to_numpy())[positions[order]], return_index=True
         )
-        kinds = pa.array(why[order][first])
+        kinds = pa.array(refusal_of_position[order][first])
         added = (
             pa.array(dead, pa.int64()),
             pa.repeat(stage, len(dead)),
             pa.array([r.reason for r in refusals], pa.string()).take(kinds),
             pa.array([r.detail for r in refusals], pa.string()).take(kinds),
         )
-        before = (self.dead_index, self.dead_stage, self.dead_reason, self.dead_detail)
+        dead_columns = (self.dead_index, self.dead_stage, self.dead_reason, self.dead_detail)
         by_message = pa.array(
             np.argsort(np.concatenate([self.dead_index.to_numpy(), dead]), kind="stable")
         )
         dead_index, dead_stage, dead_reason, dead_detail = (
             pa.concat_arrays([old, new]).take(by_message)
-            for old, new in zip(before, added, strict=True)
+            for old, new in zip(dead_columns, added, strict=True)
         )
 
-        kept = ~np.isin(index, dead)
-        rows, row_index = self.rows.filter(pa.array(kept)), pa.array(index[kept], pa.int64())
+        kept_mask = ~np.isin(index, dead)
+        rows, row_index = (
+            self.rows.filter(pa.array(kept_mask)),
+            pa.array(index[kept_mask], pa.int64()),
+        )
         deletes = (
             None
             if self.deletes is None
             else self.deletes.kept(~np.isin(self.deletes.index.to_numpy(), dead))
         )
-        unavailable = None if self.unavailable is None else self.unavailable.filter(pa.array(kept))
+        unavailable = (
+            None if self.unavailable is None else self.unavailable.filter(pa.array(kept_mask))
+        )
         return replace(
             self,
             rows=rows,

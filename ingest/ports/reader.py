@@ -109,11 +109,11 @@ def batch_iterator(read: Callable[[Take], object]) -> Iterator[pa.RecordBatch]:
     iterator ends it.
     """
     batches: SimpleQueue[pa.RecordBatch | _End] = SimpleQueue()
-    wanted, abandoned = Semaphore(0), False
+    demand, abandoned = Semaphore(0), False
 
     def take(batch: pa.RecordBatch) -> None:
         batches.put(batch)
-        wanted.acquire()
+        demand.acquire()
         if abandoned:
             raise _AbandonedError
 
@@ -131,11 +131,11 @@ def batch_iterator(read: Callable[[Take], object]) -> Iterator[pa.RecordBatch]:
     thread.start()
     try:
         while not isinstance(item := batches.get(), _End):
-            wanted.release()
+            demand.release()
             yield item
         if item.failed is not None:
             raise item.failed
     finally:
         abandoned = True
-        wanted.release()
+        demand.release()
         thread.join()

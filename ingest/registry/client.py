@@ -185,9 +185,9 @@ class Registry:
         The password in the form in which it is sent is one of them: servers repeat it in
         errors.
         """
-        sent = base64.b64encode(f"{self.username}:{self.password}".encode()).decode()
+        basic_credentials = base64.b64encode(f"{self.username}:{self.password}".encode()).decode()
         return [
-            sent,
+            basic_credentials,
             *(
                 secret
                 for secret in (self.password, self.key_password)
@@ -203,12 +203,12 @@ class Registry:
         """
         return replace(
             self,
-            password=_revealed(self.password, "registry.password"),
-            key_password=_revealed(self.key_password, "registry.key_password"),
+            password=_reveal(self.password, "registry.password"),
+            key_password=_reveal(self.key_password, "registry.key_password"),
         )
 
 
-def _revealed(secret: str | Secret | None, setting: str) -> str | None:
+def _reveal(secret: str | Secret | None, setting: str) -> str | None:
     return read(secret, setting) if isinstance(secret, Secret) else secret
 
 
@@ -303,8 +303,8 @@ class _Requests:
         self._characters = 0
         self._until = time.monotonic() + PATIENCE * registry.seconds
 
-    def of_subject(self, subject: str, most: int) -> list[WriterSchema]:
-        versions = self._asked(
+    def of_subject(self, subject: str, max_versions: int) -> list[WriterSchema]:
+        versions = self._send(
             lambda: self._client.get_versions(subject),
             f"the versions of subject {subject}",
             _NO_SUBJECT,
@@ -314,29 +314,35 @@ class _Requests:
         if not isinstance(versions, list) or not all(type(version) is int for version in versions):
             raise self._no_answer(f"the versions of subject {subject}", "an unusable answer")
         schemas = (
-            self._version(subject, version) for version in sorted(versions, reverse=True)[:most]
+            self._version(subject, version)
+            for version in sorted(versions, reverse=True)[:max_versions]
         )
         return [schema for schema in schemas if schema is not None]
 
     def schema(self, id_: str) -> WriterSchema | None:
         ask = self._client.get_schema if id_.isdecimal() else self._client.get_schema_by_guid
-        what = f"schema id {id_}"
-        answer = self._asked(lambda: ask(int(id_) if id_.isdecimal() else id_), what, _NO_SCHEMA)
-        return None if answer is None else self._with_references(id_, answer, what)
+        request = f"schema id {id_}"
+        response = self._send(
+            lambda: ask(int(id_) if id_.isdecimal() else id_), request, _NO_SCHEMA
+        )
+        return None if response is None else self._with_references(id_, response, request)
 
     def id_of(self, subject: str, schema: str, kind: SchemaKind, *, register: bool) -> int:
         # an extra, loaded where it is used
         from confluent_kafka.schema_registry import Schema
 
-        what = f"the id of the sink's schema, under subject {printable(subject)}"
-        sent = Schema(schema, kind)
+        request = f"the id of the sink's schema, under subject {printable(subject)}"
+        sink_schema = Schema(schema, kind)
         if register:
-            id_ = self._asked(lambda: self._client.register_schema(subject, sent), what)
+            id_ = self._send(lambda: self._client.register_schema(subject, sink_schema), request)
         else:
-            answer = self._asked(
-                lambda: self._client.lookup_schema(subject, sent), what, _NO_SUBJECT, _NO_SCHEMA
+            response = self._send(
+                lambda: self._client.lookup_schema(subject, sink_schema),
+                request,
+                _NO_SUBJECT,
+                _NO_SCHEMA,
             )
-            if answer is None:
+            if response is None:
                 missing = (
                     f"The schema registry {self._registry.url} doesn't have the sink's schema under"
                     f" subject {printable(subject)}"
@@ -346,17 +352,17 @@ class _Requests:
                     "setup",
                     f"Register it there, or set auto_register: true. The schema is {schema}",
                 )
-            id_ = answer.schema_id
-        return self._id(id_, what)
+            id_ = response.schema_id
+        return self._id(id_, request)
 
     def refuse_incompatible(self, subject: str, schema: str, kind: SchemaKind) -> None:
         # an extra, loaded where it is used
         from confluent_kafka.schema_registry import Schema
 
-        what = f"the compatibility of the sink's schema with subject {printable(subject)}"
-        fits = self._asked(
+        request = f"the compatibility of the sink's schema with subject {printable(subject)}"
+        fits = self._send(
             lambda: self._client.test_compatibility_all_versions(subject, Schema(schema, kind)),
-            what,
+            request,
             _NO_SUBJECT,
         )
         if fits is False:
@@ -366,34 +372,42 @@ class _Requests:
             )
             raise SpecError(incompatible, "setup", f"{_DO_COMPATIBLE} The schema is {schema}")
         if fits is not True and fits is not None:
-            raise self._no_answer(what, "an answer that is neither yes nor no")
+            raise self._no_answer(request, "an answer that is neither yes nor no")
 
     def _version(self, subject: str, version: int) -> WriterSchema | None:
         """Returns a version of a subject; None if it was deleted meanwhile."""
-        what = f"version {version} of subject {subject}"
-        answer = self._asked(lambda: self._client.get_version(subject, version), what, _NO_VERSION)
-        if answer is None:
+        request = f"version {version} of subject {subject}"
+        response = self._send(
+            lambda: self._client.get_version(subject, version), request, _NO_VERSION
+        )
+        if response is None:
             return None
-        return self._with_references(str(self._id(answer.schema_id, what)), answer.schema, what)
+        return self._with_references(
+            str(self._id(response.schema_id, request)), response.schema, request
+        )
 
-    def _id(self, id_: object, what: str) -> int:
+    def _id(self, id_: object, request: str) -> int:
         if type(id_) is not int or not 0 <= id_ <= _LARGEST_ID:
-            raise self._no_answer(what, "an answer without an id")
+            raise self._no_answer(request, "an answer without an id")
         return id_
 
-    def _with_references(self, id_: str, schema: Any, what: str) -> WriterSchema:
+    def _with_references(self, id_: str, schema: Any, request: str) -> WriterSchema:
         """Returns a schema with all schemas that it refers to."""
         kind = schema.schema_type or "AVRO"
         if kind not in _KINDS:
-            raise self._no_answer(what, "an answer without a schema")
+            raise self._no_answer(request, "an answer without a schema")
         self._characters = 0
-        written = self._text(schema.schema_str, what, what)
+        written = self._text(schema.schema_str, request, request)
         references: dict[tuple[str, int], tuple[str, str]] = {}
-        self._collect_references(schema, what, references, 0)
+        self._collect_references(schema, request, references, 0)
         return WriterSchema(id_, kind, written, tuple(references.values()))
 
     def _collect_references(
-        self, schema: Any, what: str, collected: dict[tuple[str, int], tuple[str, str]], depth: int
+        self,
+        schema: Any,
+        request: str,
+        collected: dict[tuple[str, int], tuple[str, str]],
+        depth: int,
     ) -> None:
         """Adds the schemas that a schema refers to, each after those that it refers to itself.
 
@@ -406,69 +420,73 @@ class _Requests:
                 or not isinstance(key[0], str)
                 or type(key[1]) is not int
             ):
-                raise self._no_answer(what, "an unusable reference")
+                raise self._no_answer(request, "an unusable reference")
             if depth + len(collected) >= MOST_REFERENCES:
-                raise self._too_large(what)
+                raise self._too_large(request)
             if key in collected:
                 continue
-            of = f"version {key[1]} of subject {printable(key[0])}, to which {what} refers"
-            other = self._asked(
-                lambda key=key: self._client.get_version(*key, deleted=True), of
+            reference_request = (
+                f"version {key[1]} of subject {printable(key[0])}, to which {request} refers"
+            )
+            referred_schema = self._send(
+                lambda key=key: self._client.get_version(*key, deleted=True), reference_request
             ).schema
             name, written = (
-                self._text(reference.name, of, what),
-                self._text(other.schema_str, of, what),
+                self._text(reference.name, reference_request, request),
+                self._text(referred_schema.schema_str, reference_request, request),
             )
-            self._collect_references(other, what, collected, depth + 1)
+            self._collect_references(referred_schema, request, collected, depth + 1)
             collected[key] = name, written
 
-    def _text(self, text: object, of: str, what: str) -> str:
+    def _text(self, text: object, part_request: str, request: str) -> str:
         """Returns a text of a schema; refuses it if the schema becomes too long with it.
 
         So no request is sent for the rest of a schema that is too long.
         """
         if not isinstance(text, str) or not _is_unicode(text):
-            raise self._no_answer(of, "an answer without a schema")
+            raise self._no_answer(part_request, "an answer without a schema")
         self._characters += len(text)
         if self._characters > MOST_CHARACTERS:
-            raise self._too_large(what)
+            raise self._too_large(request)
         return text
 
-    def _asked(self, ask: Any, what: str, *missing: int) -> Any:
+    def _send(self, ask: Any, request: str, *missing: int) -> Any:
         """Returns the answer to a request; None if the error code is one of `missing`.
 
-        `what`: the thing that is asked for, for people.
+        `request`: the thing that is asked for, for people.
         """
         # an extra, loaded where it is used
         import httpx2
         from confluent_kafka.schema_registry import SchemaRegistryError
 
         if time.monotonic() > self._until:
-            raise self._no_answer(what, _TIME_UP)
+            raise self._no_answer(request, _TIME_UP)
         try:
             with waiting_for(f"the schema registry {self._registry.url}"):
                 return ask()
         except SchemaRegistryError as error:
             if error.http_status_code == 404 and error.error_code in missing:
                 return None
-            raise self._refused(
-                what, error.http_status_code, error.error_code, error.error_message
+            raise self._error_of(
+                request, error.http_status_code, error.error_code, error.error_message
             ) from None
         except _TooLargeError:
-            raise self._too_large(what) from None
+            raise self._too_large(request) from None
         except _TimeUpError:
-            raise self._no_answer(what, _TIME_UP) from None
+            raise self._no_answer(request, _TIME_UP) from None
         except (httpx2.HTTPError, httpx2.InvalidURL, OSError) as error:
-            raise self._no_answer(what, f"no answer ({describe_connection_error(error)})") from None
+            raise self._no_answer(
+                request, f"no answer ({describe_connection_error(error)})"
+            ) from None
         except Exception as error:  # noqa: BLE001
             # the client failed on the answer; the error's text may quote the answer
-            raise self._no_answer(what, f"an unusable answer ({type(error).__name__})") from None
+            raise self._no_answer(request, f"an unusable answer ({type(error).__name__})") from None
 
-    def _refused(self, what: str, status: int, code: object, message: object) -> WindrowError:
+    def _error_of(self, request: str, status: int, code: object, message: object) -> WindrowError:
         if status in {401, 403}:
             return SpecError(
-                f"The schema registry {self._registry.url} doesn't let windrow ask for {what}: it"
-                f" answered {status}",
+                f"The schema registry {self._registry.url} doesn't let windrow ask for {request}:"
+                f" it answered {status}",
                 "spec",
                 "Check username and password, or the certificate, of the registry, and the"
                 " permissions that they have there.",
@@ -481,28 +499,30 @@ class _Requests:
         reason = masked(reason, self._registry.secrets)[:_LONGEST_MESSAGE]
         if status in _REFUSED_SCHEMA:
             return SpecError(
-                f"The schema registry {self._registry.url} was asked for {what}, and refused the"
+                f"The schema registry {self._registry.url} was asked for {request}, and refused the"
                 f" schema: {status}: {reason}",
                 "setup",
                 _DO_COMPATIBLE,
             )
-        moved = ", a redirect, which windrow doesn't follow" if 300 <= status < 400 else ""
-        return self._no_answer(what, f"{status}{moved}" + (f": {reason}" if reason else ""))
+        redirect_hint = ", a redirect, which windrow doesn't follow" if 300 <= status < 400 else ""
+        return self._no_answer(
+            request, f"{status}{redirect_hint}" + (f": {reason}" if reason else "")
+        )
 
-    def _no_answer(self, what: str, why: str) -> UnreachableError:
+    def _no_answer(self, request: str, reason: str) -> UnreachableError:
         # the client caches everything that it could read, also half of a schema
         self._client.clear_caches()
         stage: Stage = "decode" if self._registry.section == "source" else "setup"
         return UnreachableError(
-            f"The schema registry {self._registry.url} was asked for {what}: {why}",
+            f"The schema registry {self._registry.url} was asked for {request}: {reason}",
             stage,
             _DO[self._registry.section],
         )
 
-    def _too_large(self, what: str) -> RefusedError:
+    def _too_large(self, request: str) -> RefusedError:
         self._client.clear_caches()  # as above
         return RefusedError(
-            f"The schema registry {self._registry.url} answers for {what} with more than"
+            f"The schema registry {self._registry.url} answers for {request} with more than"
             f" {MOST_CHARACTERS:,} characters, more than {MOST_REFERENCES} references, or"
             " references in a circle",
             "decode",

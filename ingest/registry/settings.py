@@ -125,7 +125,9 @@ def registry_at(url: str) -> Registry:
     try:
         return registry_of(RegistrySpec(url=url), Path())
     except ValidationError as error:
-        why = "; ".join(one["msg"].removeprefix("Value error, ") for one in error.errors())
+        reason = "; ".join(
+            mistake["msg"].removeprefix("Value error, ") for mistake in error.errors()
+        )
         raise SpecError(
-            f"The URL of the schema registry {why}", "spec", "As in http://127.0.0.1:8081."
+            f"The URL of the schema registry {reason}", "spec", "As in http://127.0.0.1:8081."
         ) from None

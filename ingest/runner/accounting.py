@@ -58,16 +58,18 @@ def refuse_misread(split: Split, messages: pa.RecordBatch, position: int) -> int
     offsets = messages.column("offset").to_numpy()
     if not len(offsets):
         return position
-    wrong = np.flatnonzero((np.diff(offsets, prepend=position - 1) < 1) | (offsets >= split.stop))
-    if len(wrong):
+    bad_indices = np.flatnonzero(
+        (np.diff(offsets, prepend=position - 1) < 1) | (offsets >= split.stop)
+    )
+    if len(bad_indices):
         raise AccountingError(
-            f"The reader returned offset {offsets[wrong[0]]} out of order: each message from"
+            f"The reader returned offset {offsets[bad_indices[0]]} out of order: each message from"
             f" {split.start} to {split.stop} must come once, in ascending order",
             "check",
             "Nothing was committed. Report a bug in the reader.",
             split.topic,
             split.partition,
-            int(offsets[wrong[0]]),
+            int(offsets[bad_indices[0]]),
         )
     return int(offsets[-1]) + 1
 
@@ -97,7 +99,7 @@ def refuse_unplaced(
     )
     problems = [
         text
-        for wrong, text in (
+        for is_problem, text in (
             (
                 len(rows) != decoded.rows.num_rows,
                 f"{counted(decoded.rows.num_rows, 'row')} came with the messages of {len(rows)}",
@@ -127,7 +129,7 @@ def refuse_unplaced(
                 f"{placed} of {counted(count, 'message')} accounted for: {parts}",
             ),
         )
-        if wrong
+        if is_problem
     ]
     if problems:
         first = messages.column("offset")[0].as_py() if count else split.start
@@ -173,7 +175,7 @@ def refuse_unequal(plan: Plan, staged: Sequence[Staged]) -> None:
 def _refuse_split(c: SplitCounts) -> None:
     problems = [
         text
-        for wrong, text in (
+        for is_problem, text in (
             (
                 c.read != c.valid + c.dead + c.dropped + c.filtered,
                 f"read {c.read} is not {_verdicts(c)}",
@@ -212,7 +214,7 @@ def _refuse_split(c: SplitCounts) -> None:
                 ),
             ),
         )
-        if wrong
+        if is_problem
     ]
     if problems:
         raise AccountingError(
@@ -234,7 +236,7 @@ def _verdicts(c: SplitCounts) -> str:
 
 
 def refuse_too_many_dead(
-    window: Window, staged: Sequence[Staged], limits: LimitsSpec, way_to_see: str
+    window: Window, staged: Sequence[Staged], limits: LimitsSpec, command: str
 ) -> None:
     """Holds the window's dead letters against the limits, in all and of each stage.
 
@@ -243,28 +245,30 @@ def refuse_too_many_dead(
             documents, how often, and the places of the first ones; never a payload.
     """
     total = Counts.total(s.counts for s in staged)
-    refused = [(s.split.tp, one) for s in staged for one in s.refused]
+    refused = [(s.split.tp, refusal) for s in staged for refusal in s.refused]
     first = next(
         ([f"{s.split.tp}@{offset}"] for s in staged for offset, _ in s.counts.first_dead), []
     )
     _refuse_beyond(
         window,
-        _RefusedCounts(total.dead, total.read, [one for _, one in refused], first),
+        _RefusedCounts(total.dead, total.read, [refusal for _, refusal in refused], first),
         limits,
         "limits",
-        way_to_see,
+        command,
     )
     for stage in STAGES:
-        ones = [(tp, one) for tp, one in refused if one.stage == stage]
-        first = [f"{tp}@{offset}" for tp, one in ones for offset in one.first][:OFFSETS_MAX]
-        found = _RefusedCounts(
-            sum(one.count for _, one in ones),
+        stage_refusals = [(tp, refusal) for tp, refusal in refused if refusal.stage == stage]
+        first = [f"{tp}@{offset}" for tp, refusal in stage_refusals for offset in refusal.first][
+            :OFFSETS_MAX
+        ]
+        counts = _RefusedCounts(
+            sum(refusal.count for _, refusal in stage_refusals),
             total.read,
-            [one for _, one in ones],
+            [refusal for _, refusal in stage_refusals],
             first,
             f" at stage {stage}",
         )
-        _refuse_beyond(window, found, limits.of(stage), f"limits.{stage}", way_to_see)
+        _refuse_beyond(window, counts, limits.of(stage), f"limits.{stage}", command)
 
 
 class _RefusedCounts(msgspec.Struct, frozen=True):
@@ -282,13 +286,13 @@ class _RefusedCounts(msgspec.Struct, frozen=True):
 
 def _refuse_beyond(
     window: Window,
-    found: _RefusedCounts,
+    counts: _RefusedCounts,
     limits: StageLimits | LimitsSpec,
     setting: str,
-    way_to_see: str,
+    command: str,
 ) -> None:
-    over_ratio = is_beyond_share(found.dead, found.read, limits.max_dead_ratio)
-    over_count = limits.max_dead_count is not None and found.dead > limits.max_dead_count
+    over_ratio = is_beyond_share(counts.dead, counts.read, limits.max_dead_ratio)
+    over_count = limits.max_dead_count is not None and counts.dead > limits.max_dead_count
     if not over_ratio and not over_count:
         return
     limit = (
@@ -297,20 +301,20 @@ def _refuse_beyond(
         else f"{setting}.max_dead_count {limits.max_dead_count}"
     )
     kinds: Counter[str] = Counter()
-    for one in found.refused:
-        kinds.update(dict(one.kinds))
-    listed = "; ".join(f"{what} ({n})" for what, n in bounded(kinds, KINDS_SHOWN))
-    first = f" First: {', '.join(found.first)}." if found.first else ""
+    for refusal in counts.refused:
+        kinds.update(dict(refusal.kinds))
+    listed = "; ".join(f"{kind} ({n})" for kind, n in bounded(kinds, KINDS_SHOWN))
+    first = f" First: {', '.join(counts.first)}." if counts.first else ""
     raise DeadLetterLimitError(
-        f"Window {window.key}: {found.dead:,} of {counted(found.read, 'message')} refused"
-        f"{found.which}: {listed}.{first} That is more than {limit} allows",
+        f"Window {window.key}: {counts.dead:,} of {counted(counts.read, 'message')} refused"
+        f"{counts.which}: {listed}.{first} That is more than {limit} allows",
         "check",
-        f"No row was committed. Look at the refused messages ({way_to_see}), fix the schema or the"
+        f"No row was committed. Look at the refused messages ({command}), fix the schema or the"
         " producer, or raise the limit, and run it again.",
     )
 
 
-def refuse_undoing(before: Receipt) -> None:
+def refuse_undoing(replaced: Receipt) -> None:
     """Refuses to replace a window that holds edited messages.
 
     A replacement reads the log, which has these messages unedited.
@@ -318,10 +322,10 @@ def refuse_undoing(before: Receipt) -> None:
     Raises:
         RefusedError: the window holds such messages.
     """
-    edited = 0 if before.dead_replay is None else before.dead_replay.edited
+    edited = 0 if replaced.dead_replay is None else replaced.dead_replay.edited
     if edited:
         raise RefusedError(
-            f"Window {before.window.key} holds {counted(edited, 'message')} edited for a"
+            f"Window {replaced.window.key} holds {counted(edited, 'message')} edited for a"
             " dead-letter replay, and the topic has them unedited",
             "plan",
             "Nothing was replaced. Replay with --accept-fewer makes them dead letters again, as far"
@@ -329,7 +333,7 @@ def refuse_undoing(before: Receipt) -> None:
         )
 
 
-def refuse_fewer(now: Receipt, before: Receipt) -> None:
+def refuse_fewer(receipt: Receipt, replaced: Receipt) -> None:
     """Holds a replacement against the generation that it replaces, by topic-partition.
 
     More messages in one topic-partition must not hide fewer in another.
@@ -337,13 +341,13 @@ def refuse_fewer(now: Receipt, before: Receipt) -> None:
     Raises:
         DataLossError: names the first topic-partition that has fewer messages now.
     """
-    left, had = _messages(now), _messages(before)
-    fewer = next((tp for tp in sorted(had) if left[tp] < had[tp]), None)
+    new_counts, old_counts = _messages(receipt), _messages(replaced)
+    fewer = next((tp for tp in sorted(old_counts) if new_counts[tp] < old_counts[tp]), None)
     if fewer is not None:
         raise DataLossError(
-            f"Replacing window {now.window.key}: {counted(left[fewer], 'message')} left,"
+            f"Replacing window {receipt.window.key}: {counted(new_counts[fewer], 'message')} left,"
             f" generation"
-            f" {before.generation} had {had[fewer]}",
+            f" {replaced.generation} had {old_counts[fewer]}",
             "check",
             "Retention or compaction removed them. Nothing was replaced. Replay with --accept-fewer"
             " to go on with fewer; not while a table of routes lacks the window, for the others"
@@ -354,13 +358,13 @@ def refuse_fewer(now: Receipt, before: Receipt) -> None:
 
 
 def _messages(receipt: Receipt) -> Counter[TopicPartition]:
-    found = Counter[TopicPartition]()
+    read_counts = Counter[TopicPartition]()
     for split in receipt.splits:
-        found[TopicPartition(split.topic, split.partition)] += split.read
-    return found
+        read_counts[TopicPartition(split.topic, split.partition)] += split.read
+    return read_counts
 
 
-def unexplained(
+def find_unexplained(
     plan: Plan, splits: Sequence[SplitCounts], compacted: frozenset[str]
 ) -> tuple[str, ...]:
     """Warns of offsets without a message that nothing explains.
@@ -370,38 +374,38 @@ def unexplained(
     that is not compacted a range can't hold many more markers than messages. (Not a
     proof: transactions may have begun before the range.)
     """
-    found = []
+    warnings = []
     for s in splits:
         markers = s.missing - s.aborted
         if s.topic not in compacted and markers > 2 * (s.read + s.aborted) + 100:
-            found.append(
+            warnings.append(
                 f"{s.topic}[{s.partition}] {s.start}..{s.stop}: {counted(markers, 'offset')}"
                 " with neither a visible nor an aborted message, more than transaction markers"
                 f" explain on a topic that is not compacted (window {plan.window.key})"
             )
-    return tuple(found)
+    return tuple(warnings)
 
 
-def losses(plan: Plan, splits: Sequence[SplitCounts]) -> tuple[str, ...]:
+def describe_losses(plan: Plan, splits: Sequence[SplitCounts]) -> tuple[str, ...]:
     """Words the losses of a window, certain or possible, one sentence each.
 
     They are for the receipt of a window that went on without the messages.
     """
-    found = [
+    sentences = [
         f"{s.topic}[{s.partition}]: {s.skipped:,} of the offsets {s.start}..{s.stop} were not in"
         " the log any more and were skipped"
         for s in splits
         if s.skipped
     ]
-    found += [
+    sentences += [
         f"{s.topic}[{s.partition}] {s.start}..{s.stop}: the log was truncated below offset"
         f" {s.start} and has grown again; messages that were written below it since are in no"
         " window"
         for s in splits
         if s.diverged
     ]
-    found += [f"{tp} {words}" for tp, (_, words) in doubts(plan).items()]
-    return tuple(found)
+    sentences += [f"{tp} {words}" for tp, (_, words) in doubts(plan).items()]
+    return tuple(sentences)
 
 
 def held_back(plan: Plan) -> tuple[str, ...]:
@@ -417,21 +421,21 @@ def held_back(plan: Plan) -> tuple[str, ...]:
     )
 
 
-def unanswered(splits: Sequence[SplitCounts]) -> tuple[str, ...]:
+def find_unanswered(splits: Sequence[SplitCounts]) -> tuple[str, ...]:
     """Warns of lookups that found none of many keys.
 
     A service answers as if it had no key where the address is wrong.
     """
     return tuple(
-        f"The lookup {one.lookup} found none of the {counted(one.keys, 'key')} that it asked"
+        f"The lookup {lookup.lookup} found none of the {counted(lookup.keys, 'key')} that it asked"
         f" for: see"
         " whether its address and its key are right"
-        for one in merged(part for split in splits for part in split.lookups)
-        if one.keys >= MANY_KEYS and not one.hits
+        for lookup in merged(part for split in splits for part in split.lookups)
+        if lookup.keys >= MANY_KEYS and not lookup.hits
     )
 
 
-def unwitnessed(plan: Plan) -> tuple[str, ...]:
+def find_unwitnessed(plan: Plan) -> tuple[str, ...]:
     """Warns of windows that begin at an offset without a leader epoch.
 
     The boundary is one of an older version, or the cluster names no epochs.

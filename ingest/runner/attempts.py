@@ -87,7 +87,7 @@ class ReadAttempt:
 
         Other windows of the same job don't count.
         """
-        ran = [one.ran for one in self.staged if one.ran is not None]
+        ran = [staged_split.ran for staged_split in self.staged if staged_split.ran is not None]
         return (
             max(0.0, max(ended for _, ended in ran) - min(began for began, _ in ran))
             if ran
@@ -168,13 +168,13 @@ def results_of(
 
     See `ports.engine.Engine.run`.
     """
-    with ExitStack() as held:
+    with ExitStack() as open_lookups:
         engine, function = pipeline.engine, pipeline.dataframe_transform
-        versions = _held(pipeline, job, held, len(splits))
+        versions = _open_lookups(pipeline, job, open_lookups, len(splits))
         transform = pipeline.transform()
         tasks = [
-            _task(pipeline, one, pinned(transform, of_one), progress)
-            for one, of_one in zip(job, versions, strict=True)
+            _task(pipeline, attempt, pinned(transform, attempt_versions), progress)
+            for attempt, attempt_versions in zip(job, versions, strict=True)
         ]
         if function is None:
             # yielded here, so that the tasks' own objects live as long as they run
@@ -182,26 +182,28 @@ def results_of(
             return
         assert isinstance(engine, DataFrameEngine), "assemble refuses any other engine"
         # `jobs` puts each of its windows into a job of its own
-        (task,), (of_task,) = tasks, versions
-        behind = pinned(function.behind(), of_task)
-        yield from engine.transform(dataframe_work(pipeline, function, behind, task), splits)
+        (task,), (task_versions,) = tasks, versions
+        later_transform = pinned(function.behind(), task_versions)
+        yield from engine.transform(
+            dataframe_work(pipeline, function, later_transform, task), splits
+        )
 
 
-def _held(
-    pipeline: Pipeline, job: Sequence[Attempt], held: ExitStack, splits: int
+def _open_lookups(
+    pipeline: Pipeline, job: Sequence[Attempt], open_lookups: ExitStack, splits: int
 ) -> list[dict[str, str]]:
     """Returns what the tasks of each attempt open, by the lookup's name.
 
-    Each version of a lookup's source is held once for the tasks of all `splits`, until `held`
-    is closed.
+    Each version of a lookup's source is held once for the tasks of all `splits`, until
+    `open_lookups` is closed.
     """
     sources = sources_of(pipeline.transforms())
 
     @cache
     def hold(pin: Pin) -> str:
-        return held.enter_context(sources[pin.lookup].held(pin.version, splits))
+        return open_lookups.enter_context(sources[pin.lookup].held(pin.version, splits))
 
-    return [{pin.lookup: hold(pin) for pin in one.pins} for one in job]
+    return [{pin.lookup: hold(pin) for pin in attempt.pins} for attempt in job]
 
 
 def _task(
@@ -261,23 +263,24 @@ def with_pins(
         return list(attempts)
 
     @cache
-    def now(lookup: str) -> Pin:
+    def pin_now(lookup: str) -> Pin:
         return Pin(lookup, sources[lookup].identity, version_of(sources[lookup]))
 
-    found = []
+    pinned_attempts = []
     for attempt in attempts:
-        window, generation, before = attempt.plan.window, attempt.generation, attempt.found
+        window, generation, replaced = attempt.plan.window, attempt.generation, attempt.found
         recorded = pipeline.ledger.pins(window, generation)
         if fresh and recorded and pipeline.sink.capabilities.atomic != "window":
             raise _shown_in_part(pipeline, window.key)
-        known = [*(() if before is None else before.receipt.pins), *recorded]
-        kept = {} if fresh else {(pin.lookup, pin.source): pin for pin in known}
+        known_pins = [*(() if replaced is None else replaced.receipt.pins), *recorded]
+        pin_by_source = {} if fresh else {(pin.lookup, pin.source): pin for pin in known_pins}
         pins = [
-            kept.get((lookup, source.identity)) or now(lookup) for lookup, source in sources.items()
+            pin_by_source.get((lookup, source.identity)) or pin_now(lookup)
+            for lookup, source in sources.items()
         ]
         frozen = pipeline.ledger.freeze_pins(window, generation, pins, anew=fresh)
-        found.append(msgspec.structs.replace(attempt, pins=frozen))
-    return found
+        pinned_attempts.append(msgspec.structs.replace(attempt, pins=frozen))
+    return pinned_attempts
 
 
 def pins_now(transform: Transform) -> tuple[Pin, ...]:

@@ -57,16 +57,16 @@ def readable_splits(
     """
     names = sorted({s.topic for s in plan.splits})
     cluster, ids = _current_topics(pipeline, names)
-    gone = (
+    given_up_topics = (
         _given_up(pipeline, plan, cluster, ids, on_loss) if committed is None else frozenset[str]()
     )
-    if len(ids) + len(gone) < len(names):
+    if len(ids) + len(given_up_topics) < len(names):
         # a topic that was missing may exist again by now
         cluster, ids = _current_topics(pipeline, names)
-    readable = tuple(s for s in plan.splits if s.topic not in gone)
-    left = msgspec.structs.replace(plan, splits=readable)
+    readable = tuple(s for s in plan.splits if s.topic not in given_up_topics)
+    readable_plan = msgspec.structs.replace(plan, splits=readable)
     try:
-        refuse_other_identity(left, cluster, ids)
+        refuse_other_identity(readable_plan, cluster, ids)
     except IdentityError as error:
         reached = next_start(pipeline.ledger, pipeline.spec.id)
         error.of_setting = reached is not None and reached.cluster_id != cluster
@@ -75,7 +75,9 @@ def readable_splits(
         way_out = (
             WAY_OUT if committed is None else "Replay with --accept-fewer to go on with fewer."
         )
-        refuse_lost(left, pipeline.broker.log_starts(sorted({s.tp for s in readable})), way_out)
+        refuse_lost(
+            readable_plan, pipeline.broker.log_starts(sorted({s.tp for s in readable})), way_out
+        )
     if on_loss == "fail" and committed is None:
         for mark, end in _logs_cut_short(pipeline, plan):
             raise cut_off_error(mark, end, plan.stop.label)
@@ -157,7 +159,7 @@ def _given_up(
     """
     names = sorted({s.topic for s in plan.splits})
     replaced = (
-        _replaced(pipeline, plan, names)
+        _replaced_topics(pipeline, plan, names)
         if any(ids.get(n) != plan.stop.by_topic()[n].topic_id for n in names)
         else set()
     )
@@ -174,17 +176,17 @@ def _given_up(
     return frozenset({*replaced, *confirmed_gone(pipeline.broker, missing, pipeline.sleep)})
 
 
-def _replaced(pipeline: Pipeline, plan: Plan, names: Sequence[str]) -> set[str]:
+def _replaced_topics(pipeline: Pipeline, plan: Plan, names: Sequence[str]) -> set[str]:
     """Finds topics of the plan that a rebase at its end, or later, has replaced."""
-    planned, gone = plan.stop.by_topic(), set[str]()
+    planned, replaced_topics = plan.stop.by_topic(), set[str]()
     for rebased in pipeline.ledger.rebased(pipeline.spec.id):
         now = rebased.by_topic()
         if not is_later(plan.window.end, rebased.label):
             moved = rebased.cluster_id != plan.stop.cluster_id
-            gone |= {
+            replaced_topics |= {
                 n for n in names if moved or n not in now or now[n].topic_id != planned[n].topic_id
             }
-    return gone
+    return replaced_topics
 
 
 class JoiningTopic(msgspec.Struct, frozen=True):
@@ -216,12 +218,15 @@ def joining_topics(pipeline: Pipeline, plan: Plan) -> tuple[JoiningTopic, ...]:
     tps = [tp for tp in start_marks if now.get(tp.topic) == ids[tp.topic].topic_id]
     starts, span = pipeline.broker.log_starts(tps), plan.window.span
     hits = pipeline.broker.first_at_or_after(tps, span[0]) if span else {}
-    before, passed_over = Counter[str](), Counter[str]()
+    earlier_offsets, passed_over = Counter[str](), Counter[str]()
     for tp in tps:
         begin, hit = start_marks[tp].offset, hits.get(tp) or ends[tp]
-        before[tp.topic] += max(0, min(hit.offset, ends[tp].offset) - begin)
+        earlier_offsets[tp.topic] += max(0, min(hit.offset, ends[tp].offset) - begin)
         passed_over[tp.topic] += max(0, begin - starts[tp])
-    return tuple(JoiningTopic(name, before[name], passed_over[name]) for name in sorted(before))
+    return tuple(
+        JoiningTopic(name, earlier_offsets[name], passed_over[name])
+        for name in sorted(earlier_offsets)
+    )
 
 
 def expiring_messages(pipeline: Pipeline, key: str, splits: Sequence[Split]) -> tuple[str, ...]:
@@ -230,21 +235,21 @@ def expiring_messages(pipeline: Pipeline, key: str, splits: Sequence[Split]) -> 
     They are older than those topics keep messages, by the time that they take along.
     `splits`: what can be read of the window, whose key is `key`.
     """
-    kept = pipeline.sink.retention() if isinstance(pipeline.sink, TopicSink) else None
-    if kept is None or not splits:
+    retention = pipeline.sink.retention() if isinstance(pipeline.sink, TopicSink) else None
+    if retention is None or not splits:
         return ()
     tps = sorted({split.tp for split in splits})
-    hits = pipeline.broker.first_at_or_after(tps, pipeline.now() - kept[1])
+    hits = pipeline.broker.first_at_or_after(tps, pipeline.now() - retention[1])
     stops = [split.stop if (hit := hits[split.tp]) is None else hit.offset for split in splits]
     pairs = zip(splits, stops, strict=True)
     count = sum(max(0, min(stop, split.stop) - split.start) for split, stop in pairs)
-    what = (
+    warning = (
         f"window {key} has {counted(count, 'offset')} older than retention.ms of"
-        f" {kept[0]} ({kept[1]}):"
+        f" {retention[0]} ({retention[1]}):"
         " Kafka deletes their messages soon after they are published. Set sink.timestamp to"
         " published, or raise retention.ms"
     )
-    return (what,) if count else ()
+    return (warning,) if count else ()
 
 
 def unselected_topics(
@@ -256,16 +261,16 @@ def unselected_topics(
     only those are asked for that are given up `newly`, behind it.
     """
     selection = pipeline.spec.source.selection()
-    left = [m for m in reached.marks if not selects(selection, m.tp)]
-    named = {m.topic for m in left if m.how != "removed"}
-    if not (named if newly else left):
+    unselected_marks = [m for m in reached.marks if not selects(selection, m.tp)]
+    named = {m.topic for m in unselected_marks if m.how != "removed"}
+    if not (named if newly else unselected_marks):
         return ()
     still = {m.topic for m in reached.marks if selects(selection, m.tp)}
     until, unread = f"until {label_text(reached.label)}", Counter[str]()
     with suppress(WindrowError):  # they may be out of reach for this user now
-        cluster, ids = _current_topics(pipeline, sorted({m.topic for m in left}))
+        cluster, ids = _current_topics(pipeline, sorted({m.topic for m in unselected_marks}))
         same = {t.topic for t in reached.topics if ids.get(t.topic) == t.topic_id}
-        tps = [m.tp for m in left if m.topic in same and cluster == reached.cluster_id]
+        tps = [m.tp for m in unselected_marks if m.topic in same and cluster == reached.cluster_id]
         starts, ends = pipeline.broker.log_starts(tps), pipeline.broker.stable_ends(tps)
         for tp, mark in reached.cuts(tps).items():
             unread[tp.topic] += max(0, ends[tp].offset - max(mark.offset, starts[tp]))
@@ -284,10 +289,10 @@ def with_skipped_splits(plan: Plan, read: Sequence[Staged]) -> list[Staged]:
     All offsets of a topic that is gone count as skipped.
     """
     results = {r.split: r for r in read}
-    return [results.get(split) or _skipped(split) for split in plan.splits]
+    return [results.get(split) or _skip_split(split) for split in plan.splits]
 
 
-def _skipped(split: Split) -> Staged:
+def _skip_split(split: Split) -> Staged:
     nothing = SplitCounts.of_nothing(split)
     skipped = msgspec.structs.replace(nothing, skipped=split.stop - split.start)
     return Staged(split, skipped, (), ())

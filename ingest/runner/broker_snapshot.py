@@ -56,38 +56,38 @@ class BrokerSnapshot:
         return self._cluster
 
     def topics(self, names: Sequence[str]) -> dict[str, TopicInfo]:
-        answers = _known(
+        answers = _ask_unknown(
             self._topics, names, lambda new: dict.fromkeys(new) | self._broker.topics(new)
         )
         return {name: info for name, info in answers.items() if info is not None}
 
     def log_starts(self, tps: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
-        return _known(self._starts, tps, self._broker.log_starts)
+        return _ask_unknown(self._starts, tps, self._broker.log_starts)
 
     def ends(self, tps: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
-        return _known(self._ends, tps, self._broker.ends)
+        return _ask_unknown(self._ends, tps, self._broker.ends)
 
     def diverged(self, marks: Sequence[Mark]) -> list[Mark]:
         """Asks only for offsets that the log wasn't seen to reach yet.
 
         A log that reaches an offset under an epoch reaches all offsets below it.
         """
-        asked = [
+        unreached_marks = [
             mark
             for mark in marks
             if mark.offset > self._reached.get((mark.tp, mark.leader_epoch), -1)
         ]
-        diverged = self._broker.diverged(asked) if asked else []
-        for mark in sorted(set(asked) - set(diverged), key=lambda mark: mark.offset):
+        diverged = self._broker.diverged(unreached_marks) if unreached_marks else []
+        for mark in sorted(set(unreached_marks) - set(diverged), key=lambda mark: mark.offset):
             self._reached[mark.tp, mark.leader_epoch] = mark.offset
         return diverged
 
 
-def _known(
-    known: dict[K, V], asked: Sequence[K], question: Callable[[Sequence[K]], Mapping[K, V]]
+def _ask_unknown(
+    answers: dict[K, V], keys: Sequence[K], question: Callable[[Sequence[K]], Mapping[K, V]]
 ) -> dict[K, V]:
     """Returns the known answers, and asks for those that aren't known yet."""
-    new = [one for one in asked if one not in known]
-    if new:
-        known.update(question(new))
-    return {one: known[one] for one in asked if one in known}
+    unknown_keys = [key for key in keys if key not in answers]
+    if unknown_keys:
+        answers.update(question(unknown_keys))
+    return {key: answers[key] for key in keys if key in answers}

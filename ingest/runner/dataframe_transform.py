@@ -46,43 +46,53 @@ from windrow.ingest.schema.row_changes import DELETED
 
 
 def dataframe_work(
-    pipeline: Pipeline, function: DataFrameTransform, behind: Transform, task: SplitTask
+    pipeline: Pipeline, function: DataFrameTransform, later_transform: Transform, task: SplitTask
 ) -> DataFrameWork:
     """Describes for an engine what to do with a window's rows.
 
-    `behind`: what becomes of the function's rows; `task`: that of the window's splits, as it
-    would be without the function.
+    `later_transform`: what becomes of the function's rows; `task`: that of the window's splits,
+    as it would be without the function.
     """
     metadata, key = of_message(pipeline.spec.metadata), pipeline.spec.sink.key
     given_columns = pipeline.transform().columns(pipeline.decoder().columns)
-    before, result = (c.arrow_schema for c in (given_columns, function.columns(given_columns)))
+    input_schema, output_schema = (
+        c.arrow_schema for c in (given_columns, function.columns(given_columns))
+    )
     deleted = [pa.field(DELETED, pa.bool_())] if task.keyed else []
     stage = StageTask(
         task.rows,
-        behind,
-        result,
+        later_transform,
+        output_schema,
         metadata,
         key.columns if task.keyed and key is not None else (),
     )
     position = (metadata["topic"], metadata["partition"], metadata["offset"])
-    given, wanted = (
-        pa.schema([*before, *deleted, *metadata_fields(metadata)]),
-        pa.schema([*result, *metadata_fields(metadata)]),
+    given_schema, expected_schema = (
+        pa.schema([*input_schema, *deleted, *metadata_fields(metadata)]),
+        pa.schema([*output_schema, *metadata_fields(metadata)]),
     )
     return DataFrameWork(
-        ReadTask(task, metadata), given, function.function, wanted, position, stage, task.keyed
+        ReadTask(task, metadata),
+        given_schema,
+        function.function,
+        expected_schema,
+        position,
+        stage,
+        task.keyed,
     )
 
 
-def refuse_other_key(key: tuple[str, ...], before: pa.Schema, result: pa.Schema) -> None:
+def refuse_other_key(
+    key: tuple[str, ...], input_schema: pa.Schema, output_schema: pa.Schema
+) -> None:
     """Checks that the key columns of deletes have the types of the table's."""
     for name in key:
-        had = before.field(name).type if name in before.names else None
-        if had != result.field(name).type:
-            was = "doesn't have it" if had is None else f"has {had}"
+        input_type = input_schema.field(name).type if name in input_schema.names else None
+        if input_type != output_schema.field(name).type:
+            type_text = "doesn't have it" if input_type is None else f"has {input_type}"
             raise SpecError(
-                f"The column {name} of sink.primary_key is {result.field(name).type} by"
-                f" transform.schema, and the schema of decode {was}",
+                f"The column {name} of sink.primary_key is {output_schema.field(name).type} by"
+                f" transform.schema, and the schema of decode {type_text}",
                 "spec",
                 "Messages delete by that key: give it one type in both. With sink.version nothing"
                 " is deleted. Nothing was read.",
@@ -131,13 +141,13 @@ class _RowForwarder:
 class StageTask:
     """Stages the rows of a split that the function gave; see `ports.engine.Stages`.
 
-    `rows`: makes the stager; `behind`: what becomes of the rows; `row_schema`: their columns
-    without the metadata columns; `primary_key`: of a table that has one, then changes come
-    instead of rows.
+    `rows`: makes the stager; `later_transform`: what becomes of the rows; `row_schema`: their
+    columns without the metadata columns; `primary_key`: of a table that has one, then changes
+    come instead of rows.
     """
 
     rows: StagerFactory
-    behind: Transform
+    later_transform: Transform
     row_schema: pa.Schema
     metadata: Mapping[str, str]
     primary_key: tuple[str, ...] = ()
@@ -151,34 +161,40 @@ class StageTask:
         """
         stager: Stager | None = None
         counter, split = _RowCounter(read), read.split
-        keys, behind = _MessageKeys(self.primary_key, split), self.behind.open()
+        keys, transform = _MessageKeys(self.primary_key, split), self.later_transform.open()
         try:
             for batch in rows:
                 stager = stager or self.rows(split)
                 messages = messages_of(
                     {name: batch[column] for name, column in self.metadata.items()}
                 )
-                given = self._given(batch)
-                counter.came(given, messages)
-                _refuse_nulls(given, messages, split)
+                given_rows = self._to_decoded(batch)
+                counter.count_given(given_rows, messages)
+                _refuse_nulls(given_rows, messages, split)
                 if self.primary_key:
-                    keys.refuse_doubled(given, messages)
-                made = behind(given, messages)
-                _refuse_refused(made, messages, split)
-                self._stage(stager, made, messages, counter)
+                    keys.refuse_doubled(given_rows, messages)
+                transformed_rows = transform(given_rows, messages)
+                _refuse_refused(transformed_rows, messages, split)
+                self._stage(stager, transformed_rows, messages, counter)
                 crash_point("transform.middle")
             staging = Staging() if stager is None else stager.finish()
-            return counter.counted(staging)
+            return counter.finish(staging)
         except BaseException:
             if stager is not None:
                 stager.discard()
             raise
 
     def _stage(
-        self, stager: Stager, made: Decoded, messages: pa.RecordBatch, counter: _RowCounter
+        self,
+        stager: Stager,
+        transformed_rows: Decoded,
+        messages: pa.RecordBatch,
+        counter: _RowCounter,
     ) -> None:
-        staged, of_rows = rows_with_messages(messages, made, keyed=bool(self.primary_key))
-        counter.staged(made, of_rows)
+        staged, of_rows = rows_with_messages(
+            messages, transformed_rows, keyed=bool(self.primary_key)
+        )
+        counter.count_staged(transformed_rows, of_rows)
         if not staged.num_rows:
             return
         try:
@@ -195,7 +211,7 @@ class StageTask:
                 refused.offset,
             ) from None
 
-    def _given(self, batch: pa.RecordBatch) -> Decoded:
+    def _to_decoded(self, batch: pa.RecordBatch) -> Decoded:
         """Returns rows and deletes as a decoder would, each of a message of its own."""
         schema, none = self.row_schema, pa.array([], pa.string())
         rows = pa.RecordBatch.from_arrays([batch[f.name] for f in schema], schema=schema)
@@ -204,7 +220,7 @@ class StageTask:
             deleted = batch[DELETED]
             keys = rows.select(list(self.primary_key)).filter(deleted)
             deletes = Deletes(keys, index.filter(deleted))
-            rows, index = (each.filter(pc.invert(deleted)) for each in (rows, index))
+            rows, index = (part.filter(pc.invert(deleted)) for part in (rows, index))
         return Decoded(rows, index, pa.array([], pa.int64()), none, none, none, deletes=deletes)
 
 
@@ -216,24 +232,26 @@ class _MessageKeys:
 
     def __init__(self, primary_key: tuple[str, ...], split: Split) -> None:
         self._primary_key, self._split = primary_key, split
-        self._offset, self._seen = split.start - 1, set[tuple[object, ...]]()
+        self._offset, self._seen_keys = split.start - 1, set[tuple[object, ...]]()
 
-    def refuse_doubled(self, given: Decoded, messages: pa.RecordBatch) -> None:
+    def refuse_doubled(self, given_rows: Decoded, messages: pa.RecordBatch) -> None:
         """Checks the keys of the next rows of the split.
 
         It looks only at the rows of messages that have several, and at the last row.
         """
-        rows, offsets = given.rows, messages["offset"].take(given.row_index).to_numpy()
+        rows, offsets = given_rows.rows, messages["offset"].take(given_rows.row_index).to_numpy()
         if not len(offsets):
             return
-        again = np.flatnonzero(np.diff(offsets, prepend=self._offset) == 0)
-        shared = np.unique(np.concatenate([again, again - 1, [len(offsets) - 1]]))
-        held = shared[shared >= 0]
-        keys = [rows[name].take(pa.array(held)).to_pylist() for name in self._primary_key]
-        for offset, key in zip(offsets[held].tolist(), zip(*keys, strict=True), strict=True):
+        repeated_indices = np.flatnonzero(np.diff(offsets, prepend=self._offset) == 0)
+        shared = np.unique(
+            np.concatenate([repeated_indices, repeated_indices - 1, [len(offsets) - 1]])
+        )
+        row_indices = shared[shared >= 0]
+        keys = [rows[name].take(pa.array(row_indices)).to_pylist() for name in self._primary_key]
+        for offset, key in zip(offsets[row_indices].tolist(), zip(*keys, strict=True), strict=True):
             if offset != self._offset:
-                self._offset, self._seen = offset, set()
-            if key in self._seen:
+                self._offset, self._seen_keys = offset, set()
+            if key in self._seen_keys:
                 raise RefusedError(
                     "The function of the spark step gave two rows of one key that name one"
                     " message: nobody can say which is the last",
@@ -244,17 +262,17 @@ class _MessageKeys:
                     self._split.partition,
                     offset,
                 )
-            self._seen.add(key)
+            self._seen_keys.add(key)
 
 
-def _refuse_nulls(given: Decoded, messages: pa.RecordBatch, split: Split) -> None:
+def _refuse_nulls(given_rows: Decoded, messages: pa.RecordBatch, split: Split) -> None:
     """Checks the columns that are never null by the schema.
 
     A DataFrame's own word on that means nothing behind an outer join.
     """
-    for column, field in zip(given.rows.columns, given.rows.schema, strict=True):
+    for column, field in zip(given_rows.rows.columns, given_rows.rows.schema, strict=True):
         if column.null_count and not field.nullable:
-            row = given.row_index[int(np.flatnonzero(column.is_null())[0])].as_py()
+            row = given_rows.row_index[int(np.flatnonzero(column.is_null())[0])].as_py()
             raise RefusedError(
                 f"A row that the function of the spark step gave has null in {field.name}, which"
                 " is never null by its schema",
@@ -267,27 +285,31 @@ def _refuse_nulls(given: Decoded, messages: pa.RecordBatch, split: Split) -> Non
             )
 
 
-def _refuse_refused(made: Decoded, messages: pa.RecordBatch, split: Split) -> None:
-    if not len(made.dead_index):
+def _refuse_refused(transformed_rows: Decoded, messages: pa.RecordBatch, split: Split) -> None:
+    if not len(transformed_rows.dead_index):
         return
-    what = f"{made.dead_reason[0].as_py()}: {made.dead_detail[0].as_py()}"
-    others = f"; {len(made.dead_index) - 1} more near it" if len(made.dead_index) > 1 else ""
+    reason = f"{transformed_rows.dead_reason[0].as_py()}: {transformed_rows.dead_detail[0].as_py()}"
+    others = (
+        f"; {len(transformed_rows.dead_index) - 1} more near it"
+        if len(transformed_rows.dead_index) > 1
+        else ""
+    )
     raise RefusedError(
-        f"A row that the function of the spark step gave is refused: {what}{others}",
+        f"A row that the function of the spark step gave is refused: {reason}{others}",
         "validate",
         "No row was committed, since nobody can say which message would be the dead letter. Fix"
         " the function, the step or the schema; then run the window again.",
         split.topic,
         split.partition,
-        messages["offset"][made.dead_index[0].as_py()].as_py(),
+        messages["offset"][transformed_rows.dead_index[0].as_py()].as_py(),
     )
 
 
 class _Messages:
     """Counts the messages of rows, whose offsets ascend; `last`: the offset of the last row."""
 
-    def __init__(self, before: int) -> None:
-        self.last, self.count = before, 0
+    def __init__(self, last_offset: int) -> None:
+        self.last, self.count = last_offset, 0
 
     def add(self, messages: pa.RecordBatch) -> bool:
         """Counts those of the next rows; returns whether they are in order."""
@@ -303,31 +325,34 @@ class _RowCounter:
 
     def __init__(self, read: Staged) -> None:
         self._read = read
-        self._came, self._staged = _Messages(read.split.start - 1), _Messages(read.split.start - 1)
+        self._given_messages, self._staged = (
+            _Messages(read.split.start - 1),
+            _Messages(read.split.start - 1),
+        )
         self._rows, self._deletes, self._went_around = 0, 0, 0
         self._lookups: tuple[LookedUp, ...] = ()
 
-    def came(self, given: Decoded, messages: pa.RecordBatch) -> None:
+    def count_given(self, given_rows: Decoded, messages: pa.RecordBatch) -> None:
         """Counts what the function gave, and the deletes that went around it."""
-        in_order = self._came.add(messages)
+        in_order = self._given_messages.add(messages)
         if (
             not in_order
             or messages["offset"][0].as_py() < self._read.split.start
-            or self._came.last >= self._read.split.stop
+            or self._given_messages.last >= self._read.split.stop
         ):
-            raise self._miscounted(
+            raise self._count_error(
                 "rows came that are not in the order of the split's log, or not of the split"
             )
-        self._went_around += _count(given.deletes)
+        self._went_around += _count(given_rows.deletes)
 
-    def staged(self, made: Decoded, messages: pa.RecordBatch) -> None:
+    def count_staged(self, transformed_rows: Decoded, messages: pa.RecordBatch) -> None:
         """Counts what goes to the table; `messages`: of each row and each delete."""
         self._staged.add(messages)
-        self._rows += made.rows.num_rows
-        self._deletes += _count(made.deletes)
-        self._lookups = merged([*self._lookups, *made.lookups])
+        self._rows += transformed_rows.rows.num_rows
+        self._deletes += _count(transformed_rows.deletes)
+        self._lookups = merged([*self._lookups, *transformed_rows.lookups])
 
-    def counted(self, staging: Staging) -> Staged:
+    def finish(self, staging: Staging) -> Staged:
         """Returns the read split's result with the counts of its staged rows."""
         read, counts = self._read, self._read.counts
         if self._went_around != counts.deletes:
@@ -338,9 +363,9 @@ class _RowCounter:
                 "Nothing was committed. Report it, with Spark's version.",
                 *self._position,
             )
-        if self._came.count > counts.valid:
-            raise self._miscounted(
-                f"{counted(self._came.count, 'message')} with rows after it, and"
+        if self._given_messages.count > counts.valid:
+            raise self._count_error(
+                f"{counted(self._given_messages.count, 'message')} with rows after it, and"
                 f" {counts.valid} before"
             )
         changed = msgspec.structs.replace(
@@ -356,10 +381,10 @@ class _RowCounter:
         ran = None if read.ran is None else (read.ran[0], time.time())
         return msgspec.structs.replace(read, counts=changed, rows=staging.committables, ran=ran)
 
-    def _miscounted(self, what: str) -> RefusedError:
+    def _count_error(self, problem: str) -> RefusedError:
         return RefusedError(
             "The rows that the function of the spark step gave don't fit the split's messages:"
-            f" {what}",
+            f" {problem}",
             "check",
             "Nothing was committed. A row keeps the metadata columns of the message that it comes"
             " from: fix the function.",

@@ -88,9 +88,9 @@ def dead_letters_of_attempt(
         UnreachableError, RefusedError: as `ports.dead_letters.DeadLetters.contents`.
     """
     for batch in store.contents(window):
-        mine = batch.filter(pc.equal(batch["attempt"].cast(pa.string()), attempt))
-        if mine.num_rows:
-            yield mine
+        attempt_letters = batch.filter(pc.equal(batch["attempt"].cast(pa.string()), attempt))
+        if attempt_letters.num_rows:
+            yield attempt_letters
 
 
 def _count(store: DeadLetters, receipt: Receipt) -> int:

@@ -53,8 +53,8 @@ def closed_windows(spec: PipelineSpec, now: datetime) -> tuple[list[Window], lis
     newest = now - window.delay
     count = max(LEAST, len(labels_between(window.grid, newest - SPAN, newest)))
     labels = labels_back(window.grid, newest, count + OLDER + 1)
-    found = [Window(spec.id, *pair) for pair in pairwise(labels) if pair[0] >= window.start]
-    return found[:-count], found[-count:]
+    windows = [Window(spec.id, *pair) for pair in pairwise(labels) if pair[0] >= window.start]
+    return windows[:-count], windows[-count:]
 
 
 def due(
@@ -67,11 +67,11 @@ def due(
 
     If windows must be committed in order, a refused one holds back those behind it.
     """
-    left = [window for window in windows if window not in committed]
-    known = [window for window in left if window in refused]
+    uncommitted = [window for window in windows if window not in committed]
+    refused_due = [window for window in uncommitted if window in refused]
     if spec.in_order:
-        return list(takewhile(lambda window: window not in known, left)), known
-    return [window for window in left if window not in known], known
+        return list(takewhile(lambda window: window not in refused_due, uncommitted)), refused_due
+    return [window for window in uncommitted if window not in refused_due], refused_due
 
 
 def refused_windows(ledger: Ledger, spec: PipelineSpec) -> set[Window]:
@@ -114,15 +114,15 @@ def requested_windows(pipeline: Pipeline, request: str, named: Sequence[Window])
     spec, ledger, sink = pipeline.spec, pipeline.ledger, pipeline.sink
     _, windows = closed_windows(spec, pipeline.now())
     committed = sink.committed(windows)
-    found, _ = due(spec, windows, committed, refused_windows(ledger, spec))
+    due_windows, _ = due(spec, windows, committed, refused_windows(ledger, spec))
     since = ledger.assigned(spec.id, request)
     if since is not None:
-        done = [one for one in windows if one in committed and _seconds(one) >= since]
-        held = (one.receipt for one in sink.looks(done) if one is not None)
-        found += [receipt.window for receipt in held if receipt.request == request]
-    elif found:
-        ledger.assign(spec.id, request, _seconds(found[0]))
-    return sorted({*found, *named})
+        done = [window for window in windows if window in committed and _seconds(window) >= since]
+        receipts = (look.receipt for look in sink.looks(done) if look is not None)
+        due_windows += [receipt.window for receipt in receipts if receipt.request == request]
+    elif due_windows:
+        ledger.assign(spec.id, request, _seconds(due_windows[0]))
+    return sorted({*due_windows, *named})
 
 
 def _seconds(window: Window) -> int:

@@ -98,9 +98,15 @@ def _candidates_in_time(
         except OpenTransactionError:
             if now >= deadline or not patient:
                 raise
-            waited, most = (round((t - began).total_seconds()) for t in (now, deadline))
+            waited_seconds, max_seconds = (
+                round((t - began).total_seconds()) for t in (now, deadline)
+            )
             progress(
-                Progress(f"Waiting for an open transaction: {waited} of {most} s", waited, most)
+                Progress(
+                    f"Waiting for an open transaction: {waited_seconds} of {max_seconds} s",
+                    waited_seconds,
+                    max_seconds,
+                )
             )
             pipeline.sleep(min(_PATIENCE_SECONDS, (deadline - now).total_seconds()))
 
@@ -125,22 +131,22 @@ def _candidates(
     if from_receipts:
         return from_receipts
     lower, upper = pipeline.ledger.neighbours(spec.id, labels[0])
-    wanted = [label for label in labels if upper is None or is_later(upper.label, label)]
+    labels_to_resolve = [label for label in labels if upper is None or is_later(upper.label, label)]
     source, beginning = spec.source.origin(grid), list[Boundary]()
     with refusing_all(sure=upper is None):
         if not isinstance(source.start, AtLabel) and lower is None:
             # The boundary at which the pipeline begins is frozen first or together with
             # the others: a later boundary alone would bound it from above.
             beginning = [first_boundary(pipeline.broker, source, first)]
-            wanted = [label for label in wanted if label != first]
+            labels_to_resolve = [label for label in labels_to_resolve if label != first]
         resolved = (
             []
-            if not wanted
+            if not labels_to_resolve
             else unless_cut_off(
                 lambda: resolve(
                     pipeline.broker,
                     source,
-                    wanted[-1],
+                    labels_to_resolve[-1],
                     grid,
                     first,
                     beginning[0] if beginning else lower,
@@ -149,8 +155,8 @@ def _candidates(
                         Progress(f"Looking for the boundaries: {counted(looked, 'message')}")
                     ),
                     wait_for_open=wait_for_open,
-                    replaced_topics=_replaced(pipeline, upper),
-                    also=wanted[:-1],
+                    replaced_topics=_replaced_topics(pipeline, upper),
+                    also=labels_to_resolve[:-1],
                 ),
                 pipeline.sleep,
             )
@@ -179,7 +185,7 @@ def _from_receipts(pipeline: Pipeline, labels: Sequence[datetime]) -> list[Bound
     return [cuts[label] for label in labels if label in cuts]
 
 
-def _replaced(pipeline: Pipeline, upper: Boundary | None) -> set[str]:
+def _replaced_topics(pipeline: Pipeline, upper: Boundary | None) -> set[str]:
     """Returns the topics that a rebase above has replaced: their messages are gone.
 
     They are left out if the spec says to go on.
@@ -196,7 +202,7 @@ def _replaced(pipeline: Pipeline, upper: Boundary | None) -> set[str]:
     return replaced
 
 
-def foreseen(pipeline: Pipeline, label: Label, lower: Boundary | None) -> Boundary:
+def foresee_boundary(pipeline: Pipeline, label: Label, lower: Boundary | None) -> Boundary:
     """Returns a boundary as it would be frozen now. Freezes nothing."""
     if isinstance(label, int):
         raise _not_begun(pipeline, label if lower is None else label - 1)
@@ -252,8 +258,10 @@ def enumerate_splits(pipeline: Pipeline, window: Window) -> tuple[Split, ...]:
 def foreseen_plan(pipeline: Pipeline, window: Window) -> Plan:
     """Returns the plan of a window that has none yet, as it would be made now."""
     ledger, pipeline_id = pipeline.ledger, pipeline.spec.id
-    start = ledger.start(pipeline_id, window.start) or foreseen(pipeline, window.start, None)
-    stop = ledger.boundary(pipeline_id, window.end) or foreseen(pipeline, window.end, start)
+    start = ledger.start(pipeline_id, window.start) or foresee_boundary(
+        pipeline, window.start, None
+    )
+    stop = ledger.boundary(pipeline_id, window.end) or foresee_boundary(pipeline, window.end, start)
     split_records = pipeline.spec.source.split_records
     return make_plan(window, start, stop, pipeline.sink.identity, split_records)
 

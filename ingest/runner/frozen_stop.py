@@ -84,8 +84,8 @@ def is_reached(pipeline: Pipeline, source: Source, lower: Boundary) -> bool:
     if source.stop is None or _is_of_another(source.stop, lower):
         return False
     short = {tp.topic for tp in source.stop.left(lower) if selects(source.selection, tp)}
-    gone = source.on_removed == "drop"
-    return not short or (gone and not pipeline.broker.topics(sorted(short)))
+    drops_removed = source.on_removed == "drop"
+    return not short or (drops_removed and not pipeline.broker.topics(sorted(short)))
 
 
 def still_to_come(pipeline: Pipeline) -> str:
@@ -94,16 +94,17 @@ def still_to_come(pipeline: Pipeline) -> str:
         bounded_source(pipeline.spec, pipeline.ledger).stop,
         next_start(pipeline.ledger, pipeline.spec.id),
     )
-    if stop is None or lower is None or not (left := stop.left(lower)):
+    if stop is None or lower is None or not (unread := stop.left(lower)):
         return ""
-    return f" Offsets left up to window.stop: {sum(left.values()):,}, of {first_few([*left])}."
+    return f" Offsets left up to window.stop: {sum(unread.values()):,}, of {first_few([*unread])}."
 
 
 def _is_of_another(stop: FrozenStop, lower: Boundary) -> bool:
     """Returns whether an end has offsets of a source that a rebase has replaced."""
-    seen, now = stop.boundary.by_topic(), lower.by_topic()
+    end_topics, lower_topics = stop.boundary.by_topic(), lower.by_topic()
     return stop.boundary.cluster_id != lower.cluster_id or any(
-        seen[topic].topic_id != now[topic].topic_id for topic in seen.keys() & now.keys()
+        end_topics[topic].topic_id != lower_topics[topic].topic_id
+        for topic in end_topics.keys() & lower_topics.keys()
     )
 
 
@@ -113,9 +114,9 @@ def _refuse_passed(stop: FrozenStop, lower: Boundary, first: Boundary) -> None:
     Another end may lie before the start: there are no messages up to it.
     """
     ends, began = stop.boundary.by_tp(), first.cuts(mark.tp for mark in stop.boundary.marks)
-    given = dict(stop.position.offsets) if isinstance(stop.position, Given) else {}
+    given_offsets = dict(stop.position.offsets) if isinstance(stop.position, Given) else {}
     for tp, mark in lower.cuts(ends).items():
-        unread = tp in began and began[tp].offset == mark.offset and tp not in given
+        unread = tp in began and began[tp].offset == mark.offset and tp not in given_offsets
         if ends[tp].offset < mark.offset and not unread:
             raise SpecError(
                 f"window.stop is offset {ends[tp].offset}, and the next micro-batch begins at"

@@ -37,14 +37,14 @@ def alter_offsets(broker: Broker, group: str, committed: Boundary) -> AlteredOff
         answers = broker.alter_offsets(group, offsets)
     except Exception as error:  # noqa: BLE001
         answers = dict.fromkeys(offsets, f"{type(error).__name__}: {error}")
-    refused = {tp: why for tp, why in answers.items() if why is not None}
-    first = {why: tp for tp, why in sorted(refused.items(), reverse=True)}
+    refused = {tp: reason for tp, reason in answers.items() if reason is not None}
+    first = {reason: tp for tp, reason in sorted(refused.items(), reverse=True)}
     count = Counter(refused.values())
-    why = tuple(
+    reasons = tuple(
         f"{reason} ({first[reason]}" + (f" and {n - 1} more)" if n > 1 else ")")
         for reason, n in count.most_common()
     )
-    return AlteredOffsets(group, len(offsets) - len(refused), len(refused), why)
+    return AlteredOffsets(group, len(offsets) - len(refused), len(refused), reasons)
 
 
 def _of_same_topics(
@@ -53,9 +53,13 @@ def _of_same_topics(
     """Returns the offsets of topics that still have the same id."""
     if broker.cluster_id() != committed.cluster_id:
         return {}
-    now, seen = broker.topics(sorted({tp.topic for tp in offsets})), committed.by_topic()
+    current_topics, committed_topics = (
+        broker.topics(sorted({tp.topic for tp in offsets})),
+        committed.by_topic(),
+    )
     return {
         tp: o
         for tp, o in offsets.items()
-        if tp.topic in now and now[tp.topic].topic_id == seen[tp.topic].topic_id
+        if tp.topic in current_topics
+        and current_topics[tp.topic].topic_id == committed_topics[tp.topic].topic_id
     }

@@ -111,13 +111,13 @@ def _is_reached(then: Boundary, goal: Mapping[TopicPartition, int], reached: Bou
     Topics that were removed or created anew since the goal was set don't count; nor do
     those that no boundary knew by then.
     """
-    before, now = then.by_topic(), reached.by_topic()
+    then_topics, reached_topics = then.by_topic(), reached.by_topic()
     same = [
         tp
         for tp in goal
-        if tp.topic in before
-        and now.get(tp.topic) is not None
-        and now[tp.topic].topic_id == before[tp.topic].topic_id
+        if tp.topic in then_topics
+        and reached_topics.get(tp.topic) is not None
+        and reached_topics[tp.topic].topic_id == then_topics[tp.topic].topic_id
     ]
     moved = then.cluster_id != reached.cluster_id
     return moved or all(

@@ -17,14 +17,14 @@ _LOG = logging.getLogger("windrow.observer")
 
 
 def tell(
-    observer: Observer | None, *seen: tuple[str, float] | tuple[str, float, str], report: bool
+    observer: Observer | None, *figures: tuple[str, float] | tuple[str, float, str], report: bool
 ) -> None:
     """Tells an observer figures with their values and labels."""
     if observer is None:
         return
     try:
-        for one in seen:
-            observer.see(*one)
+        for figure in figures:
+            observer.see(*figure)
         if report:
             observer.report()
     except Exception as error:  # whatever it is, the window goes on  # noqa: BLE001
@@ -42,7 +42,7 @@ def timed(pipeline: Pipeline, phase: str) -> Iterator[None]:
         tell(pipeline.observer, ("windrow_seconds_total", took, phase), report=False)
 
 
-def observed(
+def observe(
     pipeline: Pipeline, outcomes: Iterator[Result | PassedOver]
 ) -> Iterator[Result | PassedOver]:
     """Yields the outcomes of a run, and tells about each."""

@@ -93,14 +93,14 @@ def as_error(failed: BaseException, split: Split) -> WindrowError:
     if isinstance(failed, WindrowError):
         return failed
     if isinstance(failed, MemoryError):
-        what, do = (
+        message, advice = (
             "A task ran out of memory",
             (
                 "Nothing was committed. Run the window again where there is more, or with fewer"
                 " tasks at once."
             ),
         )
-        return UnreachableError(what, "stage", do, split.topic, split.partition, split.start)
+        return UnreachableError(message, "stage", advice, split.topic, split.partition, split.start)
     return BugError.of(failed, "stage", split.topic, split.partition, split.start)
 
 

@@ -301,14 +301,14 @@ def missing_table_error(
     """
     windows = counted(count, "committed window")
     state = "isn't there" if absent else "is empty"
-    what = f"The table {table or sink.identity} {state}, and the ledger knows {windows} of it"
+    message = f"The table {table or sink.identity} {state}, and the ledger knows {windows} of it"
     moved = (
         "let the sink of the spec name where it is now"
         if table is None
         else "move it back, for the receipts of windows name its place"
     )
     return OwnerError(
-        what, "setup", _DO_MISSING.format(moved) if sink.capabilities.replaces else _DO_LOST
+        message, "setup", _DO_MISSING.format(moved) if sink.capabilities.replaces else _DO_LOST
     )
 
 
@@ -344,13 +344,15 @@ def lost_windows(pipeline: Pipeline) -> list[Window]:
     spec, ledger = pipeline.spec, pipeline.ledger
     if spec.window.is_batch:
         newest = ledger.newest(spec.id)
-        known = [batch_at(spec.id, n) for n in range(number_of(newest[-1].label) if newest else 0)]
+        ledger_windows = [
+            batch_at(spec.id, n) for n in range(number_of(newest[-1].label) if newest else 0)
+        ]
     else:
-        known = [receipt.window for receipt in ledger.recorded(spec.id)]
-    committed = pipeline.sink.committed(known)
+        ledger_windows = [receipt.window for receipt in ledger.recorded(spec.id)]
+    committed = pipeline.sink.committed(ledger_windows)
     return [
         window
-        for window in known
+        for window in ledger_windows
         if window not in committed and not (spec.window.is_batch and ledger.written(window) is None)
     ]
 
@@ -386,13 +388,13 @@ def refuse_restored(pipeline: Pipeline) -> None:
         )
     for receipt in ledger.recorded(spec.id, 1):
         refuse_other_end(ledger, receipt)
-    lost = lost_windows(pipeline)
-    if lost:
+    missing_windows = lost_windows(pipeline)
+    if missing_windows:
         refuse_empty_table(pipeline)
         raise OwnerError(
-            f"{_lacking(pipeline, lost)}: it is an older copy",
+            f"{_lacking_text(pipeline, missing_windows)}: it is an older copy",
             "plan",
-            _remedy(pipeline, lost),
+            _remedy(pipeline, missing_windows),
         )
     return None
 
@@ -408,38 +410,38 @@ def refuse_other_end(ledger: Ledger, receipt: Receipt) -> None:
         OwnerError: it knows another one, at which the next window would begin.
     """
     frozen = ledger.boundary(receipt.window.pipeline, receipt.window.end)
-    how = None if frozen is None else difference(frozen, receipt.plan.stop)
-    if how:
+    diff = None if frozen is None else difference(frozen, receipt.plan.stop)
+    if diff:
         raise OwnerError(
-            f"Window {receipt.window.key} ends elsewhere by the ledger than by its receipt: {how}",
+            f"Window {receipt.window.key} ends elsewhere by the ledger than by its receipt: {diff}",
             "plan",
             LEDGER_ANEW,
         )
 
 
-def lost_in_words(pipeline: Pipeline, lost: Sequence[Window]) -> str:
+def lost_in_words(pipeline: Pipeline, missing_windows: Sequence[Window]) -> str:
     """Words the windows that a table lacks, and what to do about it, in two sentences."""
     return (
-        f"{_lacking(pipeline, lost)}, though committed."
-        f" {_remedy(pipeline, lost)}.{see_runbook('restored-backup')}"
+        f"{_lacking_text(pipeline, missing_windows)}, though committed."
+        f" {_remedy(pipeline, missing_windows)}.{see_runbook('restored-backup')}"
     )
 
 
-def _lacking(pipeline: Pipeline, lost: Sequence[Window]) -> str:
+def _lacking_text(pipeline: Pipeline, missing_windows: Sequence[Window]) -> str:
     """Names the table, and the windows that it lacks. Of several tables, verify names the one."""
     which = {"table": "A table of the routes to"}.get(
         pipeline.sink.capabilities.atomic, "The table"
     )
-    return f"{which} {pipeline.sink.identity} lacks {_named(lost)}"
+    return f"{which} {pipeline.sink.identity} lacks {_windows_text(missing_windows)}"
 
 
-def _named(windows: Sequence[Window]) -> str:
+def _windows_text(windows: Sequence[Window]) -> str:
     first, last = windows[0].key, windows[-1].key
     return first if first == last else f"{counted(len(windows), 'window')} from {first} to {last}"
 
 
-def _remedy(pipeline: Pipeline, lost: Sequence[Window]) -> str:
-    named = f"{label_text(lost[0].start)}/{label_text(lost[-1].end)}"
+def _remedy(pipeline: Pipeline, missing_windows: Sequence[Window]) -> str:
+    named = f"{label_text(missing_windows[0].start)}/{label_text(missing_windows[-1].end)}"
     run = (
         "If their rows are there and only the receipts are lost, windrow verify SPEC"
         " --restore-receipts puts these back. Else run them again, from the same offsets: windrow"

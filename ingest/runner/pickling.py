@@ -23,7 +23,7 @@ def pickled(task: object, dumps: Callable[[Any], bytes] = pickle.dumps) -> bytes
     except WindrowError:
         raise
     except Exception as failed:
-        for part in _of_plugins(task):
+        for part in _plugin_parts(task):
             try:
                 dumps(part)
             except Exception as error:
@@ -35,15 +35,15 @@ def pickled(task: object, dumps: Callable[[Any], bytes] = pickle.dumps) -> bytes
         raise BugError.of(failed, "setup") from failed
 
 
-def _of_plugins(task: object) -> list[object]:
+def _plugin_parts(task: object) -> list[object]:
     """Returns the objects and functions of plugins in a task, up to what can't be pickled."""
-    roots, found = owners().keys() - {"windrow"}, list[object]()
+    roots, parts = owners().keys() - {"windrow"}, list[object]()
 
     class Parts(pickle.Pickler):
         def persistent_id(self, part: object) -> None:
             if str(getattr(part, "__module__", "")).partition(".")[0] in roots:
-                found.append(part)
+                parts.append(part)
 
     with suppress(Exception):
         Parts(io.BytesIO()).dump(task)
-    return found
+    return parts

@@ -56,15 +56,15 @@ def ignore(_: Progress) -> None:
 
 def lines(say: Callable[[str], None]) -> Callable[[Progress], None]:
     """Makes a function that says progress in lines, few enough for a log."""
-    said, share = time.monotonic(), 0.0
+    line_time, line_share = time.monotonic(), 0.0
 
-    def progress(at: Progress) -> None:
-        nonlocal said, share
-        now, done = time.monotonic(), at.done / at.total if at.total else 0.0
-        due = at.text and (now - said >= LINE_SECONDS or done - share >= LINE_SHARE)
-        for line in (*at.notes, *([at.text] if due else ())):
+    def progress(update: Progress) -> None:
+        nonlocal line_time, line_share
+        now, done = time.monotonic(), update.done / update.total if update.total else 0.0
+        due = update.text and (now - line_time >= LINE_SECONDS or done - line_share >= LINE_SHARE)
+        for line in (*update.notes, *([update.text] if due else ())):
             say(line)
-            said, share = now, done
+            line_time, line_share = now, done
 
     return progress
 
@@ -98,15 +98,17 @@ class ReadProgress:
             _WAITS.removeFilter(worker.hears)
 
     @contextmanager
-    def told(
-        self, splits: Sequence[Split], what: str, tell: Callable[[Progress], None]
+    def report_reads(
+        self, splits: Sequence[Split], activity: str, tell: Callable[[Progress], None]
     ) -> Iterator[None]:
         """Tells during the block how far the tasks have read; then removes their files.
 
-        `what`: what is done, as the beginning of a line.
+        `activity`: what is done, as the beginning of a line.
         """
         ended, began = threading.Event(), time.monotonic()
-        threading.Thread(target=self._watch, args=(splits, what, tell, ended), daemon=True).start()
+        threading.Thread(
+            target=self._watch, args=(splits, activity, tell, ended), daemon=True
+        ).start()
         try:
             yield
         finally:
@@ -119,11 +121,11 @@ class ReadProgress:
     def _watch(
         self,
         splits: Sequence[Split],
-        what: str,
+        activity: str,
         tell: Callable[[Progress], None],
         ended: threading.Event,
     ) -> None:
-        total, said = sum(s.stop - s.start for s in splits), set[str]()
+        total, given_notes = sum(s.stop - s.start for s in splits), set[str]()
         reached = {_key(s): dict[str, int]() for s in splits}
         began = started = time.monotonic()
         while not ended.wait(self.every):
@@ -139,16 +141,16 @@ class ReadProgress:
                     for s in splits
                 )
                 started = started if done else now
-                text = f"{what}, for {timedelta(seconds=round(now - began))} by now"
+                text = f"{activity}, for {timedelta(seconds=round(now - began))} by now"
                 if done:
                     took = now - started
                     text = (
-                        f"{what}: {done:,} of {counted(total, 'message')}"
+                        f"{activity}: {done:,} of {counted(total, 'message')}"
                         f" ({100 * done // total} %), {done / took:,.0f} a second,"
                         f" {timedelta(seconds=round(took * (total / done - 1)))} left"
                     )
-                new = tuple(note for note in dict.fromkeys(notes) if note not in said)
-                said.update(new)
+                new = tuple(note for note in dict.fromkeys(notes) if note not in given_notes)
+                given_notes.update(new)
                 if not ended.is_set():
                     tell(Progress(text, done, total, new))
 
@@ -172,10 +174,14 @@ class ReadProgress:
 class _Worker:
     """This process's part of a job."""
 
-    def __init__(self, of: ReadProgress) -> None:
-        assert of.folder is not None, "a task asks for it"
-        self._folder, self._every, self._file = of.folder, of.every, f"{of.job}-{uuid.uuid4().hex}"
-        self._offsets, self._due = dict[str, int](), time.monotonic() + of.every
+    def __init__(self, progress: ReadProgress) -> None:
+        assert progress.folder is not None, "a task asks for it"
+        self._folder, self._interval_seconds, self._file = (
+            progress.folder,
+            progress.every,
+            f"{progress.job}-{uuid.uuid4().hex}",
+        )
+        self._offsets, self._due = dict[str, int](), time.monotonic() + progress.every
 
     def reaches(self, split: str, offset: int) -> None:
         self._offsets[split] = offset
@@ -187,7 +193,9 @@ class _Worker:
 
         The storage of these files may be waited for, too.
         """
-        return time.monotonic() < self._due - self._every or not self._writes(record.getMessage())
+        return time.monotonic() < self._due - self._interval_seconds or not self._writes(
+            record.getMessage()
+        )
 
     def _writes(self, waits: str) -> bool:
         began, written = time.monotonic(), False
@@ -195,7 +203,7 @@ class _Worker:
             out.write(msgspec.json.encode((self._offsets, waits)))
             written = True
         took = time.monotonic() - began
-        self._due = began + took + max(self._every, _SHARE * took)
+        self._due = began + took + max(self._interval_seconds, _SHARE * took)
         return written
 
 

@@ -44,15 +44,15 @@ from windrow.ingest.model.receipt import Committed, Counts, Receipt, Staged
 from windrow.ingest.model.source import selection_text, selects
 from windrow.ingest.ports.sink import AlreadyDone, Done, ShowsProgress, Unknown
 from windrow.ingest.runner.accounting import (
+    describe_losses,
+    find_unanswered,
+    find_unexplained,
+    find_unwitnessed,
     held_back,
-    losses,
     refuse_fewer,
     refuse_too_many_dead,
     refuse_undoing,
     refuse_unequal,
-    unanswered,
-    unexplained,
-    unwitnessed,
 )
 from windrow.ingest.runner.attempts import (
     TOGETHER,
@@ -91,7 +91,7 @@ from windrow.ingest.runner.freezing import (
 from windrow.ingest.runner.frozen_stop import stop_of
 from windrow.ingest.runner.group_offsets import AlteredOffsets, alter_offsets
 from windrow.ingest.runner.next_start import start_of
-from windrow.ingest.runner.observing import observed, tell, timed
+from windrow.ingest.runner.observing import observe, tell, timed
 from windrow.ingest.runner.ownership import (
     bind_table,
     refuse_empty_table,
@@ -156,7 +156,7 @@ def run_windows(
     Raises:
         WindrowError: as `run`, at the window that it is about.
     """
-    parts = (windows[at : at + TOGETHER] for at in range(0, len(windows), TOGETHER))
+    parts = (windows[start : start + TOGETHER] for start in range(0, len(windows), TOGETHER))
     outcomes = (
         outcome
         for part in parts
@@ -165,21 +165,21 @@ def run_windows(
     recorded = _naming_untried(
         windows, outcomes, lambda window, error: record_refusal(pipeline, window, error)
     )
-    return observed(pipeline, recorded)
+    return observe(pipeline, recorded)
 
 
 def one_by_one(
-    windows: Sequence[Window], do: Callable[[Window], T], pass_over: PassOver
+    windows: Sequence[Window], action: Callable[[Window], T], pass_over: PassOver
 ) -> Iterator[T | PassedOver]:
-    """Calls `do` with each window, in their order, and yields the results.
+    """Calls `action` with each window, in their order, and yields the results.
 
     A refused window is yielded in its turn as `PassedOver`, or stops the windows behind
     it.
 
     Raises:
-        WindrowError: as `do`; it names the windows that were not tried.
+        WindrowError: as `action`; it names the windows that were not tried.
     """
-    return _naming_untried(windows, (_outcome_of(window, do, pass_over) for window in windows))
+    return _naming_untried(windows, (_outcome_of(window, action, pass_over) for window in windows))
 
 
 def pass_over_refused(pipeline: Pipeline) -> PassOver:
@@ -213,8 +213,8 @@ def all_refused(passed: Sequence[PassedOver], windows: int) -> RefusedError:
     """Makes the error at the end of a run of so many windows that has passed over some."""
     if windows == 1:
         return passed[0].error
-    keys = ", ".join(one.window.key for one in passed)
-    lines = "\n".join(f"{one.window.key}: {one.error}" for one in passed)
+    keys = ", ".join(refusal.window.key for refusal in passed)
+    lines = "\n".join(f"{refusal.window.key}: {refusal.error}" for refusal in passed)
     return RefusedError(
         f"{len(passed)} of {counted(windows, 'window')} refused: {keys}",
         "check",
@@ -222,9 +222,11 @@ def all_refused(passed: Sequence[PassedOver], windows: int) -> RefusedError:
     )
 
 
-def _outcome_of(window: Window, do: Callable[[Window], T], pass_over: PassOver) -> T | PassedOver:
+def _outcome_of(
+    window: Window, action: Callable[[Window], T], pass_over: PassOver
+) -> T | PassedOver:
     try:
-        return do(window)
+        return action(window)
     except RefusedError as error:
         if not pass_over(window, error):
             raise
@@ -250,10 +252,12 @@ def _naming_untried(
     except WindrowError as error:
         if isinstance(error, RefusedError):
             record(windows[done], error)
-        left = [window.key for window in windows[done + 1 :]]
-        if left:
-            error.do += f" Not tried: {left[0]}" + (
-                f" to {left[-1]}, {counted(len(left), 'window')}." if len(left) > 1 else "."
+        untried_keys = [window.key for window in windows[done + 1 :]]
+        if untried_keys:
+            error.do += f" Not tried: {untried_keys[0]}" + (
+                f" to {untried_keys[-1]}, {counted(len(untried_keys), 'window')}."
+                if len(untried_keys) > 1
+                else "."
             )
         raise
 
@@ -276,15 +280,15 @@ def _run_together(
             return
         half = (len(windows) + 1) // 2
         # the first window alone, so that an outage is reported at once, not at each half
-        for some in filter(None, (windows[:1], windows[1:half], windows[half:])):
-            yield from _run_together(pipeline, some, request, progress, pass_over)
+        for part in filter(None, (windows[:1], windows[1:half], windows[half:])):
+            yield from _run_together(pipeline, part, request, progress, pass_over)
         return
     reads = (
         read
         for job in jobs(attempts, apart=pipeline.dataframe_transform is not None)
         for read in _read_job(pipeline, job, request, progress)
     )
-    for at, window in enumerate(windows):
+    for index, window in enumerate(windows):
         read, outcome = None, None
         try:
             if window not in committed:
@@ -297,13 +301,15 @@ def _run_together(
                 raise
             yield PassedOver(window, error)
             if read is None:  # the job ended with it: another one reads the windows behind
-                yield from _run_together(pipeline, windows[at + 1 :], request, progress, pass_over)
+                yield from _run_together(
+                    pipeline, windows[index + 1 :], request, progress, pass_over
+                )
                 return
         else:  # the window is committed: an error from here on doesn't refuse it
             yield (
                 _report(pipeline, committed[window], recovered=True)
                 if outcome is None
-                else _reported(pipeline, outcome)
+                else _report_outcome(pipeline, outcome)
             )
 
 
@@ -323,39 +329,52 @@ def _begin(
         _refuse_replacement(pipeline, window, request)
         refuse_open(pipeline, window)
     refuse_wrong_place(pipeline)
-    found = dict(zip(windows, pipeline.sink.looks(windows), strict=True))
-    if not any(found.values()):
+    latest_commits = dict(zip(windows, pipeline.sink.looks(windows), strict=True))
+    if not any(latest_commits.values()):
         refuse_empty_table(pipeline)
-    there = [window for window, held in found.items() if held is not None]
+    present_windows = [
+        window for window, latest_commit in latest_commits.items() if latest_commit is not None
+    ]
     several = pipeline.sink.capabilities.atomic == "table"
-    whole = pipeline.sink.committed(there) if several else there
+    complete_windows = pipeline.sink.committed(present_windows) if several else present_windows
     generations = {
-        window: _generation(pipeline, window, request, found[window], whole=window in whole)
+        window: _generation(
+            pipeline,
+            window,
+            request,
+            latest_commits[window],
+            is_complete=window in complete_windows,
+        )
         for window in windows
     }
     committed = {
-        w: there
-        for w, there in found.items()
-        if there is not None and there.receipt.generation >= generations[w]
+        w: latest_commit
+        for w, latest_commit in latest_commits.items()
+        if latest_commit is not None and latest_commit.receipt.generation >= generations[w]
     }
-    wanted = [window for window in windows if window not in committed]
-    for before in filter(None, (found[window] for window in wanted if not request.accept_fewer)):
-        refuse_undoing(before.receipt)
-    if not wanted:
+    uncommitted_windows = [window for window in windows if window not in committed]
+    for replaced_commit in filter(
+        None, (latest_commits[window] for window in uncommitted_windows if not request.accept_fewer)
+    ):
+        refuse_undoing(replaced_commit.receipt)
+    if not uncommitted_windows:
         return committed, []
-    for window in (w for w in wanted if found[w] is None and not request.again):
+    for window in (
+        w for w in uncommitted_windows if latest_commits[w] is None and not request.again
+    ):
         refuse_lost_receipt(pipeline, window)
     pipeline.engine.start()  # it takes seconds, in which the schema is loaded and windows planned
     refuse_unready(pipeline)
     pipeline.sink.prepare(
-        pipeline.owner(), [w.key for w in wanted if request.replace and found[w] is not None]
+        pipeline.owner(),
+        [w.key for w in uncommitted_windows if request.replace and latest_commits[w] is not None],
     )
     pipeline.dead_letters.prepare(pipeline.owner())
     bind_table(pipeline)
-    plans = freeze_plans(pipeline, wanted, found, progress)
+    plans = freeze_plans(pipeline, uncommitted_windows, latest_commits, progress)
     now, attempts = with_broker_snapshot(pipeline), list[Attempt]()
     for plan in plans:
-        replaced, name = found[plan.window], uuid.uuid4().hex
+        replaced, name = latest_commits[plan.window], uuid.uuid4().hex
         on_loss = loss_policy(now, request, replaced)
         readable = readable_splits(now, plan, on_loss, replaced)
         generation = generations[plan.window]
@@ -378,26 +397,26 @@ def _read_job(
     pipeline = with_writer_schemas(pipeline, job)
     splits = [split for attempt in job for split in attempt.readable]
     first = job[0].plan.window.key
-    what = f"window {first}" if len(job) == 1 else f"{len(job)} windows from {first} on"
-    many, reading = counted(len(splits), "split"), f"Reading {what}"
-    progress(Progress(reading, notes=(f"{reading}: {many}",)))
+    windows_text = f"window {first}" if len(job) == 1 else f"{len(job)} windows from {first} on"
+    splits_text, reading = counted(len(splits), "split"), f"Reading {windows_text}"
+    progress(Progress(reading, notes=(f"{reading}: {splits_text}",)))
     read = ReadProgress(job[0].id)
     with suppress(Exception):  # a job goes on without
         if isinstance(pipeline.sink, ShowsProgress):
             read = ReadProgress(job[0].id, pipeline.sink.progress_folder())
-    with read.told(splits, reading, progress):
+    with read.report_reads(splits, reading, progress):
         staged, trouble = _until_error(results_of(pipeline, job, splits, read))
     progress(Progress(""))
     now, results = with_broker_snapshot(pipeline), iter(staged)
     for done, attempt in enumerate(job):
-        mine = list(islice(results, len(attempt.readable)))
-        if trouble is not None and len(mine) < len(attempt.readable):
+        attempt_splits = list(islice(results, len(attempt.readable)))
+        if trouble is not None and len(attempt_splits) < len(attempt.readable):
             if len(job) == 1 or not isinstance(trouble, UnreachableError):
                 raise trouble
-            for one in job[done:]:
-                yield from _read_job(pipeline, [one], request, progress)
+            for later_attempt in job[done:]:
+                yield from _read_job(pipeline, [later_attempt], request, progress)
             return
-        yield ReadAttempt(now, attempt, with_skipped_splits(attempt.plan, mine))
+        yield ReadAttempt(now, attempt, with_skipped_splits(attempt.plan, attempt_splits))
 
 
 def _until_error(results: Iterator[Staged]) -> tuple[list[Staged], WindrowError | None]:
@@ -420,7 +439,7 @@ def _check_and_commit(
         # once more: while this run was reading, another one may have committed the window
         if not request.again:
             refuse_lost_receipt(pipeline, receipt.window)
-        return _committed(pipeline, receipt, read.staged)
+        return _commit_to_sink(pipeline, receipt, read.staged)
 
 
 def _refuse_replacement(pipeline: Pipeline, window: Window, request: Request) -> None:
@@ -461,55 +480,63 @@ def _generation(
     pipeline: Pipeline,
     window: Window,
     request: Request,
-    found: Committed | None,
+    latest_commit: Committed | None,
     *,
-    whole: bool,
+    is_complete: bool,
 ) -> int:
     """Returns the generation that the request is for.
 
     A replacement's is frozen, so that its own retries don't replace again. Where one of several
-    tables lacks its rows (`whole` is false), the next generation brings them to all.
+    tables lacks its rows (`is_complete` is false), the next generation brings them to all.
     """
-    proposed = 0 if found is None else found.receipt.generation + 1
+    proposed = 0 if latest_commit is None else latest_commit.receipt.generation + 1
     if not request.replace:
-        return 0 if whole else proposed
+        return 0 if is_complete else proposed
     return pipeline.ledger.target_generation(window, request.id, proposed)
 
 
 def freeze_plans(
     pipeline: Pipeline,
     windows: Sequence[Window],
-    found: Mapping[Window, Committed | None],
+    latest_commits: Mapping[Window, Committed | None],
     progress: Callable[[Progress], None],
 ) -> list[Plan]:
     """Returns each window's one plan: the committed one, the frozen one, or a new one.
 
     A run of one window alone waits for open transactions.
     """
-    new = [window for window in windows if found[window] is None]
+    new = [window for window in windows if latest_commits[window] is None]
     if new:
         refuse_changed_grid(pipeline)
-    known = {window: pipeline.ledger.plan(window) for window in new}
-    unplanned = [window for window in new if known[window] is None]
+    plan_by_window = {window: pipeline.ledger.plan(window) for window in new}
+    unplanned = [window for window in new if plan_by_window[window] is None]
     labels = sorted({label for window in unplanned for label in (window.start, window.end)})
     frozen = freeze_boundaries(pipeline, labels, progress, patient=len(windows) == 1)
-    made = [_made_plan(pipeline, w, frozen[w.start], frozen[w.end]) for w in unplanned]
+    new_plans = [_make_plan(pipeline, w, frozen[w.start], frozen[w.end]) for w in unplanned]
     crash_point("plan.before")
-    known |= {
+    plan_by_window |= {
         plan.window: plan
-        for plan in pipeline.ledger.freeze_plans([_as_specified(pipeline, plan) for plan in made])
+        for plan in pipeline.ledger.freeze_plans(
+            [_as_specified(pipeline, plan) for plan in new_plans]
+        )
     }
     crash_point("plan.after")
-    planned = {w: there.receipt.plan for w, there in found.items() if there is not None}
-    planned |= {w: _as_specified(pipeline, plan) for w, plan in known.items() if plan is not None}
+    planned = {
+        w: latest_commit.receipt.plan
+        for w, latest_commit in latest_commits.items()
+        if latest_commit is not None
+    }
+    planned |= {
+        w: _as_specified(pipeline, plan) for w, plan in plan_by_window.items() if plan is not None
+    }
     return [planned[window] for window in windows]
 
 
-def _made_plan(pipeline: Pipeline, window: Window, start: Boundary, stop: Boundary) -> Plan:
+def _make_plan(pipeline: Pipeline, window: Window, start: Boundary, stop: Boundary) -> Plan:
     """Makes a window's plan of its frozen boundaries."""
     start = start_of(pipeline.ledger, window, start)
-    most, sink = pipeline.spec.source.split_records, pipeline.sink.identity
-    plan = make_plan(window, start, stop, sink, most)
+    split_records, sink = pipeline.spec.source.split_records, pipeline.sink.identity
+    plan = make_plan(window, start, stop, sink, split_records)
     if pipeline.enumerate_splits is None:
         return plan
     return make_plan(window, start, stop, sink, splits=pipeline.enumerate_splits(pipeline, plan))
@@ -525,17 +552,17 @@ def _as_specified(pipeline: Pipeline, plan: Plan) -> Plan:
         IdentityError: the plan has messages that the spec doesn't select any more.
     """
     selection = pipeline.spec.source.selection()
-    other = next((s for s in plan.splits if not selects(selection, s.tp)), None)
-    if other is not None:
+    unselected_split = next((s for s in plan.splits if not selects(selection, s.tp)), None)
+    if unselected_split is not None:
         raise IdentityError(
             f"Window {plan.window.key} was planned for messages that the spec doesn't select any"
             f" more: it now selects {selection_text(selection)}",
             "plan",
             "Set the source back until this window is committed, or begin a pipeline with"
             " another id.",
-            other.topic,
-            other.partition,
-            other.start,
+            unselected_split.topic,
+            unselected_split.partition,
+            unselected_split.start,
         )
     return plan
 
@@ -590,13 +617,13 @@ def _receipt(read: ReadAttempt, request: Request) -> Receipt:
         code=written_by(),
         staged_at=pipeline.now(),
         seconds=round(read.seconds, 3),
-        warnings=unexplained(plan, splits, compacted)
+        warnings=find_unexplained(plan, splits, compacted)
         + held_back(plan)
-        + unanswered(splits)
-        + unwitnessed(plan)
+        + find_unanswered(splits)
+        + find_unwitnessed(plan)
         + unselected_topics(pipeline, plan.start, newly=True)
         + expiring_messages(pipeline, plan.window.key, attempt.readable),
-        partial=losses(plan, splits)
+        partial=describe_losses(plan, splits)
         + cut_short_in_words(pipeline, plan)
         + _left_behind(pipeline, plan),
         passed_over=sum(topic.passed_over for topic in joining_topics(pipeline, plan)),
@@ -611,35 +638,35 @@ def _left_behind(pipeline: Pipeline, plan: Plan) -> tuple[str, ...]:
     A later boundary ends these offsets: a later window counts them as skipped, and some
     of them may belong to this one.
     """
-    left, above = {m.tp: m for m in plan.stop.marks if m.how == "removed"}, plan.stop
-    found = []
-    while left:
+    removed_marks, above = {m.tp: m for m in plan.stop.marks if m.how == "removed"}, plan.stop
+    sentences = []
+    while removed_marks:
         upper = pipeline.ledger.neighbours(plan.window.pipeline, above.label)[1]
         if upper is None:
             break
         above = upper
-        for mark in [m for m in above.marks if m.tp in left and m.how != "removed"]:
-            low = left.pop(mark.tp)
+        for mark in [m for m in above.marks if m.tp in removed_marks and m.how != "removed"]:
+            low = removed_marks.pop(mark.tp)
             if mark.offset > low.offset:
-                found.append(
+                sentences.append(
                     f"{mark.tp}: was gone when this window was cut; of its offsets {low.offset} to"
                     f" {mark.offset}, which are counted as skipped in a later window, some may"
                     " belong here"
                 )
-    return tuple(found)
+    return tuple(sentences)
 
 
 def _refuse_uncommittable(read: ReadAttempt, receipt: Receipt, request: Request) -> None:
     """Refuses a window that may not be committed, for all reasons but its dead letters."""
-    pipeline, staged, found = read.pipeline, read.staged, read.attempt.found
+    pipeline, staged, replaced = read.pipeline, read.staged, read.attempt.found
     refuse_unequal(receipt.plan, staged)
     keep_schemas(pipeline, staged)
     refuse_changed_topics(pipeline, receipt.plan, read.attempt.readable)
     # where one of several tables lacks the window, fewer rows would leave those that have it
-    if found is not None and not (
+    if replaced is not None and not (
         request.accept_fewer and pipeline.sink.committed([receipt.window])
     ):
-        refuse_fewer(receipt, found.receipt)
+        refuse_fewer(receipt, replaced.receipt)
 
 
 def _commit_dead_letters(read: ReadAttempt, receipt: Receipt) -> None:
@@ -651,10 +678,10 @@ def _commit_dead_letters(read: ReadAttempt, receipt: Receipt) -> None:
     pipeline, staged = read.pipeline, read.staged
     crash_point("dead.before")
     pipeline.dead_letters.commit(receipt.plan, receipt.attempt, staged)
-    way = f"windrow dead show SPEC --window {receipt.window.key}"
+    command = f"windrow dead show SPEC --window {receipt.window.key}"
     if read.attempt.found is not None:  # else `show` takes the newest attempt by itself
-        way += f" --attempt {receipt.attempt}"
-    refuse_too_many_dead(receipt.window, staged, pipeline.spec.limits, way)
+        command += f" --attempt {receipt.attempt}"
+    refuse_too_many_dead(receipt.window, staged, pipeline.spec.limits, command)
 
 
 def commit(pipeline: Pipeline, receipt: Receipt, staged: Sequence[Staged]) -> Result:
@@ -664,10 +691,10 @@ def commit(pipeline: Pipeline, receipt: Receipt, staged: Sequence[Staged]) -> Re
         OutcomeUnknownError: the commit was sent and not answered.
         RefusedError: as `ports.sink.Sink.commit`.
     """
-    return _reported(pipeline, _committed(pipeline, receipt, staged))
+    return _report_outcome(pipeline, _commit_to_sink(pipeline, receipt, staged))
 
 
-def _committed(
+def _commit_to_sink(
     pipeline: Pipeline, receipt: Receipt, staged: Sequence[Staged]
 ) -> Done | AlreadyDone:
     pipeline.before_commit()
@@ -678,7 +705,7 @@ def _committed(
     return outcome
 
 
-def _reported(pipeline: Pipeline, outcome: Done | AlreadyDone) -> Result:
+def _report_outcome(pipeline: Pipeline, outcome: Done | AlreadyDone) -> Result:
     return _report(pipeline, outcome.committed, recovered=isinstance(outcome, AlreadyDone))
 
 

@@ -149,7 +149,7 @@ class SplitTask:
                 staged_rows.committables,
                 staged_dead.committables,
                 counter.refusals.by_stage(),
-                tuple(schemas.asked),
+                tuple(schemas.requested),
                 (began, time.time()),
             )
 
@@ -182,8 +182,8 @@ def stage_rows(rows: Stager, messages: pa.RecordBatch, decoded: Decoded, *, keye
             if staged.num_rows:
                 rows.add(staged, of_rows)
         except UnstorableRowsError as refused:  # each time fewer rows are left
-            why = Refusal(np.asarray(refused.rows, np.intp), "unstorable", refused.what)
-            decoded = decoded.refused(SCHEMA, [why], index)
+            refusal = Refusal(np.asarray(refused.rows, np.intp), "unstorable", refused.what)
+            decoded = decoded.refused(SCHEMA, [refusal], index)
         else:
             return decoded
 
@@ -224,16 +224,16 @@ def _with_messages(
 class _Schemas:
     """The writers' schemas of a split's messages.
 
-    `used`: id and digest of each; `asked`: those that had to be asked for.
+    `used`: id and digest of each; `requested`: those that had to be asked for.
     """
 
     used: set[tuple[str, str]] = field(default_factory=set)
-    asked: list[WriterSchema] = field(default_factory=list)
+    requested: list[WriterSchema] = field(default_factory=list)
 
-    def add(self, schema: WriterSchema, asked: bool) -> None:
+    def add(self, schema: WriterSchema, is_requested: bool) -> None:
         self.used.add((schema.id, schema.digest))
-        if asked:
-            self.asked.append(schema)
+        if is_requested:
+            self.requested.append(schema)
 
 
 @dataclass
@@ -295,14 +295,14 @@ class _SplitCounter:
         self._stamps(messages.column("timestamp"))
 
     def _stamps(self, stamps: pa.Array) -> None:
-        least, most = (
+        first_stamp, last_stamp = (
             cast("datetime | None", v.as_py())
             for v in pc.min_max(stamps.filter(in_calendar(stamps))).values()
         )
-        if least is not None and (self.earliest is None or least < self.earliest):
-            self.earliest = least
-        if most is not None and (self.latest is None or most > self.latest):
-            self.latest = most
+        if first_stamp is not None and (self.earliest is None or first_stamp < self.earliest):
+            self.earliest = first_stamp
+        if last_stamp is not None and (self.latest is None or last_stamp > self.latest):
+            self.latest = last_stamp
         if self.late_bins is not None:
             millis = stamps.drop_null().cast(pa.int64()).to_numpy()
             bins = np.searchsorted(np.asarray(self.late_bins.edges, np.int64), millis, side="right")
@@ -317,14 +317,16 @@ class _SplitCounter:
             return 0, 0, ()
         # [older than the first edge, in the first window, ..., in the window right
         # before]
-        before = self.stamped[:-2].copy()
-        late = int(before.sum())
-        if len(before) > 1:
-            before[1] += before[0]
-        by = [
-            (key, int(n)) for key, n in zip(self.late_bins.keys[:-1], before[1:], strict=True) if n
+        late_counts = self.stamped[:-2].copy()
+        late = int(late_counts.sum())
+        if len(late_counts) > 1:
+            late_counts[1] += late_counts[0]
+        late_by_window = [
+            (key, int(n))
+            for key, n in zip(self.late_bins.keys[:-1], late_counts[1:], strict=True)
+            if n
         ]
-        return late, int(self.stamped[-1]), tuple(by)
+        return late, int(self.stamped[-1]), tuple(late_by_window)
 
     def counts(self, summary: ReadSummary, rows: Staging, dead: Staging) -> SplitCounts:
         split = self.split

@@ -41,10 +41,10 @@ def with_writer_schemas(pipeline: Pipeline, attempts: Sequence[Attempt]) -> Pipe
     decoder = pipeline.decoder() if topics else None
     if not isinstance(decoder, UsesSchemas):
         return pipeline
-    kept = pipeline.ledger.schemas(pipeline.spec.id)
+    known_schemas = pipeline.ledger.schemas(pipeline.spec.id)
     prepared = decoder.prepared(topics)
     _keep(pipeline, prepared.schemas)
-    by_id = {schema.id: schema for schema in (*prepared.schemas, *kept)}
+    by_id = {schema.id: schema for schema in (*prepared.schemas, *known_schemas)}
     for attempt in attempts:
         if attempt.found is not None:
             _refuse_others(by_id.values(), attempt.found.receipt.splits)
@@ -76,26 +76,30 @@ def keep_schemas(pipeline: Pipeline, staged: Sequence[Staged]) -> None:
         RefusedError: one is another than the pipeline met under that id, or than
             another task was given.
     """
-    asked = {(schema.id, schema.digest): schema for one in staged for schema in one.schemas}
-    if asked:
-        _keep(pipeline, list(asked.values()))
+    requested_schemas = {
+        (schema.id, schema.digest): schema
+        for staged_split in staged
+        for schema in staged_split.schemas
+    }
+    if requested_schemas:
+        _keep(pipeline, list(requested_schemas.values()))
 
 
 def _keep(pipeline: Pipeline, schemas: Sequence[WriterSchema]) -> None:
-    for schema, kept in zip(
+    for schema, kept_schema in zip(
         schemas, pipeline.ledger.keep_schemas(pipeline.spec.id, schemas), strict=True
     ):
-        if schema.digest != kept.digest:
-            raise _other(schema.id)
+        if schema.digest != kept_schema.digest:
+            raise _other_schema_error(schema.id)
 
 
-def _refuse_others(known: Iterable[WriterSchema], splits: Sequence[SplitCounts]) -> None:
+def _refuse_others(known_schemas: Iterable[WriterSchema], splits: Sequence[SplitCounts]) -> None:
     """Checks that a replaced generation was decoded by the schemas that are known now."""
-    digests = {schema.id: schema.digest for schema in known}
+    digests = {schema.id: schema.digest for schema in known_schemas}
     for split in splits:
         for id_, digest in split.schemas:
             if digests.get(id_, digest) != digest:
-                raise _other(id_)
+                raise _other_schema_error(id_)
 
 
 def _small_enough(schemas: Iterable[WriterSchema]) -> Iterable[WriterSchema]:
@@ -103,14 +107,14 @@ def _small_enough(schemas: Iterable[WriterSchema]) -> Iterable[WriterSchema]:
 
     Tasks ask for the others.
     """
-    left = MOST_CHARACTERS
+    remaining_characters = MOST_CHARACTERS
     for schema in schemas:
-        if schema.size <= left:
-            left -= schema.size
+        if schema.size <= remaining_characters:
+            remaining_characters -= schema.size
             yield schema
 
 
-def _other(id_: str) -> OwnerError:
+def _other_schema_error(id_: str) -> OwnerError:
     return OwnerError(
         f"The schema registry has another schema under id {id_} than the one that this pipeline met"
         " there before",

@@ -78,9 +78,9 @@ def _may_hold(kind: pa.DataType) -> bool:
 
 
 def _bounds(kind: pa.DataType) -> tuple[int, int]:
-    each = (
+    units_per_day = (
         1
         if pa.types.is_date32(kind)
         else _DAY * (1000 if pa.types.is_date(kind) else _UNITS[kind.unit])
     )
-    return _FIRST_DAY * each, _END_DAY * each
+    return _FIRST_DAY * units_per_day, _END_DAY * units_per_day

@@ -89,7 +89,7 @@ def checksums(batch: pa.RecordBatch, leave_out: Collection[str]) -> tuple[int, i
             [n for n in batch.schema.names if n in leave_out],
         )
     )
-    return sum_hashes(_mixed(sums.copy())), sum_hashes(_mixed(sums + rest))
+    return sum_hashes(_mix(sums.copy())), sum_hashes(_mix(sums + rest))
 
 
 def sum_hashes(hashes: Hashes) -> int:
@@ -106,13 +106,13 @@ def hash_rows(batch: pa.RecordBatch, leave_out: Collection[str] = ()) -> Hashes:
         TypeError: as `checksum`.
     """
     names = [n for n in batch.schema.names if n not in leave_out]
-    return _mixed(_sums_of_cells(names, [batch.column(n) for n in names], batch.num_rows))
+    return _mix(_sums_of_cells(names, [batch.column(n) for n in names], batch.num_rows))
 
 
 # --------------------------------------------------------------------------------------------------
 
 
-def _mixed(hashes: Hashes) -> Hashes:
+def _mix(hashes: Hashes) -> Hashes:
     """Mixes each hash, in place."""
     _PASSES.mix(hashes)
     return hashes
@@ -120,7 +120,7 @@ def _mixed(hashes: Hashes) -> Hashes:
 
 @lru_cache(maxsize=4096)
 def _key(name: str) -> np.uint64:
-    return np.uint64(_mixed(_hashes(pa.array([name], pa.string())) + np.uint64(GOLDEN))[0])
+    return np.uint64(_mix(_hashes(pa.array([name], pa.string())) + np.uint64(GOLDEN))[0])
 
 
 def _sums_of_cells(names: Sequence[str], columns: Sequence[pa.Array], rows: int) -> Hashes:

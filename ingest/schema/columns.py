@@ -93,27 +93,27 @@ def epoch_of(field: pa.Field) -> str | None:
 
     A model can't give one; columns that are made of a model's columns can.
     """
-    return _stated(field, _EPOCH)
+    return _metadata_text(field, _EPOCH)
 
 
 def zone_of(field: pa.Field) -> str | None:
     """`Column.zone` of a struct's field; see `epoch_of`."""
-    return _stated(field, _ZONE)
+    return _metadata_text(field, _ZONE)
 
 
-def _stated(field: pa.Field, name: bytes) -> str | None:
+def _metadata_text(field: pa.Field, name: bytes) -> str | None:
     stated = (field.metadata or {}).get(name)
     return None if stated is None else str(stated.decode())
 
 
 def field_of(column: Column) -> pa.Field:
     """A column as a nullable field of a struct, which keeps its epoch and its zone."""
-    said = {
+    metadata = {
         name: text.encode()
         for name, text in ((_EPOCH, column.epoch), (_ZONE, column.zone))
         if text is not None
     }
-    return pa.field(column.name, column.type, metadata=said or None)
+    return pa.field(column.name, column.type, metadata=metadata or None)
 
 
 @dataclass(frozen=True)
@@ -137,14 +137,14 @@ class Columns:
             SpecError: with everything that is wrong with the model, at once.
         """
         try:
-            written = _written(model)
+            written = _annotations_of(model)
             schema = model.to_schema()
         # whatever pandera, polars or the model's own code raises, the model has to be fixed
         except mistakes() as error:
             raise _refusal(
                 model, [f"pandera can't read it: {type(error).__name__}: {error}"]
             ) from error
-        wrong = [
+        all_problems = [
             *_hidden_fields(model),
             *_schema_problems(schema),
             *name_problems(list(schema.columns)),
@@ -152,13 +152,19 @@ class Columns:
         ]
         columns = []
         for name, column in schema.columns.items():
-            kind, problems = _typed(column, written.get(name))
-            wrong += [f"{name}: {problem}" for problem in (*_column_problems(column), *problems)]
+            kind, problems = _arrow_type_of(column, written.get(name))
+            all_problems += [
+                f"{name}: {problem}" for problem in (*_column_problems(column), *problems)
+            ]
             if kind is not None:
-                said, checks = column.metadata or {}, tuple(_text(c) for c in column.checks)
-                epoch, zone, aliases = said.get("epoch"), said.get("zone"), said.get("aliases", ())
-                default, problems = _default(said.get("default"), kind)
-                wrong += [f"{name}: {problem}" for problem in problems]
+                metadata, checks = column.metadata or {}, tuple(_text(c) for c in column.checks)
+                epoch, zone, aliases = (
+                    metadata.get("epoch"),
+                    metadata.get("zone"),
+                    metadata.get("aliases", ()),
+                )
+                default, problems = _default(metadata.get("default"), kind)
+                all_problems += [f"{name}: {problem}" for problem in problems]
                 columns.append(
                     Column(
                         name,
@@ -172,9 +178,9 @@ class Columns:
                         default,
                     )
                 )
-        wrong += _alias_problems(columns)
-        if wrong:
-            raise _refusal(model, wrong)
+        all_problems += _alias_problems(columns)
+        if all_problems:
+            raise _refusal(model, all_problems)
         return cls(tuple(columns), tuple(_text(c) for c in schema.checks))
 
     def as_written(self, fields: Collection[str]) -> AsWritten:
@@ -182,23 +188,23 @@ class Columns:
 
         They are found as Avro's schema resolution finds them.
         """
-        named = [
+        written_names = [
             next((name for name in (c.name, *c.aliases) if name in fields), c.name)
             for c in self.columns
         ]
-        there = tuple(
+        present_columns = tuple(
             replace(c, name=n)
-            for c, n in zip(self.columns, named, strict=True)
+            for c, n in zip(self.columns, written_names, strict=True)
             if n in fields or c.default is None
         )
-        if not there:
+        if not present_columns:
             return AsWritten(self, {})
         defaults = {
             c.name: c.default
-            for c, n in zip(self.columns, named, strict=True)
+            for c, n in zip(self.columns, written_names, strict=True)
             if n not in fields and c.default is not None
         }
-        return AsWritten(replace(self, columns=there), defaults)
+        return AsWritten(replace(self, columns=present_columns), defaults)
 
     @property
     def arrow_schema(self) -> pa.Schema:
@@ -212,15 +218,15 @@ class Columns:
         )
 
 
-def _refusal(model: type[Any], wrong: list[str]) -> SpecError:
+def _refusal(model: type[Any], problems: list[str]) -> SpecError:
     return SpecError(
-        f"The schema {getattr(model, '__name__', model)} can't be used: " + "; ".join(wrong),
+        f"The schema {getattr(model, '__name__', model)} can't be used: " + "; ".join(problems),
         "spec",
         "Fix the schema; nothing was read.",
     )
 
 
-def _written(model: type[Any]) -> dict[str, object]:
+def _annotations_of(model: type[Any]) -> dict[str, object]:
     """The annotation of each column as the model has it.
 
     pandera makes a Decimal with 28 digits of one without digits.
@@ -263,7 +269,7 @@ def _hidden_fields(model: type[Any]) -> Iterator[str]:
                 )
 
 
-def _typed(column: Any, written: object) -> tuple[pa.DataType | None, list[str]]:
+def _arrow_type_of(column: Any, written: object) -> tuple[pa.DataType | None, list[str]]:
     """Arrow type of a pandera column, or what is wrong with its type and metadata."""
     if column.dtype is None:
         return None, ["it has no type"]
@@ -276,30 +282,32 @@ def _typed(column: Any, written: object) -> tuple[pa.DataType | None, list[str]]
     except UnsupportedTypeError as error:
         return None, [str(error)]
     metadata = column.metadata or {}
-    wrong = []
+    problems = []
     if "epoch" in metadata:
         if kind != TIMESTAMP:
-            wrong.append("metadata epoch is for Datetime('us', 'UTC') columns")
+            problems.append("metadata epoch is for Datetime('us', 'UTC') columns")
         if metadata["epoch"] not in EPOCH_UNITS:
-            wrong.append(f"metadata epoch must be one of {', '.join(EPOCH_UNITS)}")
+            problems.append(f"metadata epoch must be one of {', '.join(EPOCH_UNITS)}")
     if "zone" in metadata:
         if kind != TIMESTAMP or "epoch" in metadata:
-            wrong.append(
+            problems.append(
                 "metadata zone is for Datetime('us', 'UTC') columns without metadata epoch"
             )
         if not is_zone(metadata["zone"]):
-            wrong.append("metadata zone must be the name of a time zone, like Europe/Berlin")
+            problems.append("metadata zone must be the name of a time zone, like Europe/Berlin")
     aliases = metadata.get("aliases", ())
     if not isinstance(aliases, list | tuple) or not all(
         isinstance(alias, str) and alias for alias in aliases
     ):
-        return None, [*wrong, "metadata aliases must be a list of names"]
+        return None, [*problems, "metadata aliases must be a list of names"]
     if metadata.get("map", False):
         entries = map_type(kind)
         if entries is None:
-            wrong.append("metadata map is for List(Struct({'key': String, 'value': ...})) columns")
-        return entries, wrong
-    return kind, wrong
+            problems.append(
+                "metadata map is for List(Struct({'key': String, 'value': ...})) columns"
+            )
+        return entries, problems
+    return kind, problems
 
 
 def _default(value: object, kind: pa.DataType) -> tuple[pa.Scalar | None, list[str]]:

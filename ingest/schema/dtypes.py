@@ -104,19 +104,20 @@ def _way_out(kind: object) -> str:
         )
     if isinstance(kind, pl.DataType) and kind.is_unsigned_integer():
         return "Spark has no unsigned integers; take the next wider signed one with Field(ge=0)"
-    of = kind if isinstance(kind, type) else type(kind)
+    dtype_class = kind if isinstance(kind, type) else type(kind)
     return next(
-        (way for refused, way in _WAYS_OUT if issubclass(of, refused)), f"supported are {SUPPORTED}"
+        (advice for refused, advice in _WAYS_OUT if issubclass(dtype_class, refused)),
+        f"supported are {SUPPORTED}",
     )
 
 
 def _struct(kind: pl.Struct) -> pa.DataType:
     names = [f.name for f in kind.fields]
-    wrong = [*name_problems(names)]
+    problems = [*name_problems(names)]
     if not names:
-        wrong = ["a Struct needs fields"]
-    if wrong:
-        raise UnsupportedTypeError("; ".join(wrong))
+        problems = ["a Struct needs fields"]
+    if problems:
+        raise UnsupportedTypeError("; ".join(problems))
     return pa.struct([pa.field(f.name, arrow_type(f.dtype)) for f in kind.fields])
 
 
@@ -129,18 +130,19 @@ No column of a table has it: `name_problems` refuses control characters.
 
 def name_problems(names: list[str]) -> Iterator[str]:
     """Finds what is wrong with the names of one level."""
-    seen: dict[str, str] = {}
+    name_by_casefold: dict[str, str] = {}
     for name in names:
         if not name or not name.isprintable():
             yield f"{name!r} is not a name: it is empty or holds control characters"
-        other = seen.get(name.casefold())
-        if other is not None:
+        previous_name = name_by_casefold.get(name.casefold())
+        if previous_name is not None:
             yield (
                 f"{name!r} comes twice"
-                if other == name
-                else f"{other!r} and {name!r} differ by case only, and tables don't tell them apart"
+                if previous_name == name
+                else f"{previous_name!r} and {name!r} differ by case only, and tables don't"
+                " tell them apart"
             )
-        seen[name.casefold()] = name
+        name_by_casefold[name.casefold()] = name
 
 
 def column_name_problems(columns: pa.Schema | pa.StructType) -> Iterator[str]:

@@ -68,20 +68,20 @@ def hash_texts(data, ends, hashes):
     """Hashes of texts: text `i` has the bytes from `ends[i]` to `ends[i + 1]`."""
     octets, size = memory(data), len(data)
     for i in range(len(hashes)):
-        at, end = ends[i], ends[i + 1]
-        found, place = _LENGTH * _U(end - at), _GOLDEN
-        while at + 8 <= end:
-            found += _mix_cell(word_at(octets, at) + place)
-            at, place = at + 8, place + _GOLDEN
-        if at < end:
+        position, end = ends[i], ends[i + 1]
+        text_hash, salt = _LENGTH * _U(end - position), _GOLDEN
+        while position + 8 <= end:
+            text_hash += _mix_cell(word_at(octets, position) + salt)
+            position, salt = position + 8, salt + _GOLDEN
+        if position < end:
             word = _U(0)
-            if at + 8 <= size:
-                word = word_at(octets, at) & below(end - at)
+            if position + 8 <= size:
+                word = word_at(octets, position) & below(end - position)
             else:
-                for j in range(end - at):
-                    word |= _U(octets[at + j]) << _U(8 * j)
-            found += _mix_cell(word + place)
-        hashes[i] = found
+                for j in range(end - position):
+                    word |= _U(octets[position + j]) << _U(8 * j)
+            text_hash += _mix_cell(word + salt)
+        hashes[i] = text_hash
 
 
 @compiled(void(_LENGTHS, _HASHES, OCTETS, uint64[::1]))
@@ -90,23 +90,23 @@ def hash_lists(lengths, elements, present, hashes):
 
     `present`: as in `add_cells`, for the elements.
     """
-    at = 0
+    position = 0
     for i in range(len(hashes)):
-        found, place = _LENGTH * _U(lengths[i]), _GOLDEN
+        list_hash, salt = _LENGTH * _U(lengths[i]), _GOLDEN
         for _ in range(lengths[i]):
-            if len(present) == 0 or present[at]:
-                found += _mix_cell(elements[at] + place)
-            at, place = at + 1, place + _GOLDEN
-        hashes[i] = found
+            if len(present) == 0 or present[position]:
+                list_hash += _mix_cell(elements[position] + salt)
+            position, salt = position + 1, salt + _GOLDEN
+        hashes[i] = list_hash
 
 
 @compiled(void(_LENGTHS, _HASHES, uint64[::1]))
 def hash_maps(lengths, entries, hashes):
     """Hashes of maps with these lengths, whose entries lie behind each other."""
-    at = 0
+    position = 0
     for i in range(len(hashes)):
-        found = _LENGTH * _U(lengths[i])
+        map_hash = _LENGTH * _U(lengths[i])
         for _ in range(lengths[i]):
-            found += _mix(entries[at])
-            at += 1
-        hashes[i] = found
+            map_hash += _mix(entries[position])
+            position += 1
+        hashes[i] = map_hash

@@ -30,15 +30,15 @@ class Part:
     finer: Finer = "truncate"
     by_schema: bool = False
 
-    def of(self, whole: Columns) -> Columns:
+    def of(self, schema_columns: Columns) -> Columns:
         """The part's columns, by the names that they have in the messages.
 
         Raises:
             SpecError: the schema lacks a column, none is left, or aliases and defaults
                 would be ignored.
         """
-        found = self._chosen(whole)
-        resolved = [c.name for c in found.columns if c.aliases or c.default is not None]
+        part_columns = self._choose_columns(schema_columns)
+        resolved = [c.name for c in part_columns.columns if c.aliases or c.default is not None]
         if resolved and not self.by_schema:
             raise SpecError(
                 f"The schema's metadata gives aliases or a default for {', '.join(resolved)}, which"
@@ -47,12 +47,12 @@ class Part:
                 "They are for formats with a writer's schema, of Avro and Protobuf: make the column"
                 " nullable instead; nothing was read.",
             )
-        return found
+        return part_columns
 
-    def _chosen(self, whole: Columns) -> Columns:
+    def _choose_columns(self, schema_columns: Columns) -> Columns:
         if (self.only, self.without, self.prefix) == (None, (), ""):
-            return replace(whole, finer=self.finer)
-        by_name = {column.name: column for column in whole.columns}
+            return replace(schema_columns, finer=self.finer)
+        by_name = {column.name: column for column in schema_columns.columns}
         missing = [name for name in (*(self.only or ()), *self.without) if name not in by_name]
         if missing:
             raise SpecError(
@@ -74,7 +74,7 @@ class Part:
                 "Add a column to the schema; nothing was read.",
             )
         columns = tuple(replace(by_name[n], name=n.removeprefix(self.prefix)) for n in names)
-        return replace(whole, columns=columns, constraints=(), finer=self.finer)
+        return replace(schema_columns, columns=columns, constraints=(), finer=self.finer)
 
 
 WHOLE = Part()

@@ -38,8 +38,8 @@ def in_files(names: Iterable[str]) -> list[str]:
 
     The window isn't: it is in the path of the file's folder.
     """
-    asked = set(names) - {"window"}
-    return [name for name in TYPES if name in asked]
+    requested_names = set(names) - {"window"}
+    return [name for name in TYPES if name in requested_names]
 
 
 def of_message(metadata: Mapping[str, str]) -> dict[str, str]:
@@ -68,23 +68,27 @@ def messages_of(stated: Mapping[str, pa.Array]) -> pa.RecordBatch:
     they are computed from rows and values, which no metadata column has. Whatever
     isn't in the metadata columns is null.
     """
-    found = {
+    array_by_name = {
         **stated,
         "timestamp_type": stated.get("timestamp-type"),
         "leader_epoch": stated.get("leader-epoch"),
     }
-    found["headers"] = (
-        stated["header-list"] if "header-list" in stated else _listed(stated.get("headers"))
+    array_by_name["headers"] = (
+        stated["header-list"]
+        if "header-list" in stated
+        else _to_header_lists(stated.get("headers"))
     )
     rows = len(stated["offset"])
     arrays = [
-        pa.nulls(rows, f.type) if (array := found.get(f.name)) is None else array.cast(f.type)
+        pa.nulls(rows, f.type)
+        if (array := array_by_name.get(f.name)) is None
+        else array.cast(f.type)
         for f in MESSAGES
     ]
     return pa.RecordBatch.from_arrays(arrays, MESSAGES.names)
 
 
-def _listed(headers: pa.MapArray | None) -> pa.Array | None:
+def _to_header_lists(headers: pa.MapArray | None) -> pa.Array | None:
     """Maps of headers as lists of headers."""
     return None if headers is None else pa.ListArray.from_arrays(headers.offsets, _entries(headers))
 
@@ -96,19 +100,30 @@ def _entries(headers: pa.MapArray) -> pa.StructArray:
 
 
 def dead_columns(
-    messages: pa.RecordBatch, why: Iterable[pa.Array], attempt: str, generation: int, pipeline: str
+    messages: pa.RecordBatch,
+    reason_columns: Iterable[pa.Array],
+    attempt: str,
+    generation: int,
+    pipeline: str,
 ) -> list[pa.Array]:
     """Columns of dead letters.
 
     First the whole messages, then the reasons (the columns of `REASONS`), then attempt,
     generation and pipeline.
     """
-    whole = [messages[c] for c in ("timestamp_type", "key", "value", "headers", "leader_epoch")]
+    message_columns = [
+        messages[c] for c in ("timestamp_type", "key", "value", "headers", "leader_epoch")
+    ]
     same = [
         pa.repeat(v, messages.num_rows)
         for v in (attempt, pa.scalar(generation, pa.int32()), pipeline)
     ]
-    return [*columns(in_files(DEFAULT), messages, attempt), *whole, *why, *same]
+    return [
+        *columns(in_files(DEFAULT), messages, attempt),
+        *message_columns,
+        *reason_columns,
+        *same,
+    ]
 
 
 def _ordinals(offsets: pa.Array) -> pa.Int32Array:
@@ -116,10 +131,10 @@ def _ordinals(offsets: pa.Array) -> pa.Int32Array:
 
     Relies on the rows of a message standing together: they are never in two batches.
     """
-    found = offsets.to_numpy()
-    first = np.flatnonzero(np.diff(found, prepend=found[:1] - 1))
-    counts = np.diff(first, append=len(found))
-    return pa.array(np.arange(len(found)) - np.repeat(first, counts), pa.int32())
+    offset_numbers = offsets.to_numpy()
+    first = np.flatnonzero(np.diff(offset_numbers, prepend=offset_numbers[:1] - 1))
+    counts = np.diff(first, append=len(offset_numbers))
+    return pa.array(np.arange(len(offset_numbers)) - np.repeat(first, counts), pa.int32())
 
 
 def _sizes(values: pa.Array) -> pa.Array:
@@ -127,10 +142,10 @@ def _sizes(values: pa.Array) -> pa.Array:
 
     They may be in a dictionary (`ingest.schema.messages.for_rows`).
     """
-    whole = isinstance(values, pa.DictionaryArray)
+    is_dictionary = isinstance(values, pa.DictionaryArray)
     return (
         pc.binary_length(values.dictionary).take(values.indices)
-        if whole
+        if is_dictionary
         else pc.binary_length(values)
     )
 
@@ -153,8 +168,8 @@ def last_headers(headers: pa.Array) -> pa.MapArray:
     codes = keys.dictionary_encode()
     pairs = lists.astype(np.int64) * max(len(codes.dictionary), 1) + codes.indices.to_numpy()
     if not np.diff(np.sort(pairs)).all():  # some message has a key twice
-        kept = np.sort(len(pairs) - 1 - np.unique(pairs[::-1], return_index=True)[1])
-        entries, lists = entries.take(pa.array(kept)), lists[kept]
+        last_indices = np.sort(len(pairs) - 1 - np.unique(pairs[::-1], return_index=True)[1])
+        entries, lists = entries.take(pa.array(last_indices)), lists[last_indices]
     ends = np.cumsum(np.bincount(lists, minlength=len(headers)))
     offsets = pa.array(np.concatenate([[0], ends]), pa.int32())
     return pa.MapArray.from_arrays(offsets, entries.field("key"), entries.field("value"))

@@ -39,15 +39,15 @@ def refuse_wrong(columns: Iterable[str], metadata: Mapping[str, str]) -> None:
     Raises:
         SpecError: names all of them.
     """
-    taken = {column.casefold(): name for name, column in metadata.items()}
-    wrong = [
+    metadata_by_column = {column.casefold(): name for name, column in metadata.items()}
+    conflicts = [
         f"column {column} of the schema has the name of metadata {name} ({metadata[name]})"
         for column in columns
-        if (name := taken.get(column.casefold())) is not None
+        if (name := metadata_by_column.get(column.casefold())) is not None
     ]
-    if wrong:
+    if conflicts:
         raise SpecError(
-            "The metadata columns can't be used: " + "; ".join(wrong),
+            "The metadata columns can't be used: " + "; ".join(conflicts),
             "spec",
             "Give the field of the schema another alias, or the metadata column another name under"
             " metadata.",

@@ -69,10 +69,10 @@ class PrimaryKey:
         Raises:
             SpecError: with everything that is wrong.
         """
-        wrong = "; ".join(self._mistakes(rows))
-        if wrong:
+        mistakes = "; ".join(self._mistakes(rows))
+        if mistakes:
             raise SpecError(
-                f"sink.primary_key can't be used: {wrong}",
+                f"sink.primary_key can't be used: {mistakes}",
                 "spec",
                 "Fix the schema, or sink; nothing was read.",
             )
@@ -101,10 +101,10 @@ class PrimaryKey:
                 f"version {self.version}: {rows.field(self.version).type} is not a type for it: use"
                 " whole numbers, decimals or dates"
             )
-        own = (BUCKET, DELETED, UNAVAILABLE.name)
+        own_columns = (BUCKET, DELETED, UNAVAILABLE.name)
         yield from (
             f"{name}: windrow has a column of this name in such a table"
-            for name in own
+            for name in own_columns
             if name in rows.names
         )
 

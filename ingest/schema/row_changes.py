@@ -55,11 +55,11 @@ def changes(
     """
     index = pa.concat_arrays([key_index, row_index])
     order = pa.array(np.argsort(index.to_numpy(), kind="stable"))
-    known = dict(zip(keys.schema.names, keys.columns, strict=True))
+    key_columns = dict(zip(keys.schema.names, keys.columns, strict=True))
     columns = [
-        pa.concat_arrays([known.get(name, pa.nulls(len(key_index), column.type)), column]).take(
-            order
-        )
+        pa.concat_arrays(
+            [key_columns.get(name, pa.nulls(len(key_index), column.type)), column]
+        ).take(order)
         for name, column in zip(rows.schema.names, rows.columns, strict=True)
     ]
     deleted = pa.concat_arrays(

@@ -48,7 +48,7 @@ class CodeReference:
     named: ClassVar[str]
     """Kind of the code for Python, for errors."""
 
-    do: ClassVar[str]
+    advice: ClassVar[str]
     """Hint how to write such a reference, for errors."""
 
     reference: str
@@ -94,7 +94,9 @@ class CodeReference:
             return self.path.read_bytes()
         except OSError as error:
             raise SpecError(
-                f"The {self.kind} file {self.path} can't be read: {error.strerror}", "spec", self.do
+                f"The {self.kind} file {self.path} can't be read: {error.strerror}",
+                "spec",
+                self.advice,
             ) from error
 
 
@@ -103,24 +105,27 @@ class ModelReference(CodeReference):
     """Reference to the pandera.polars DataFrameModel of a table's rows."""
 
     kind, named = "schema", "class"
-    do = (
+    advice = (
         "Give FILE.py:Class, relative to the spec, or package.module:Class, with a pandera.polars"
         " DataFrameModel."
     )
 
-    def refuse_other(self, found: object) -> None:
+    def refuse_other(self, candidate: object) -> None:
         """Checks that an object is such a model."""
-        if isinstance(found, type) and issubclass(found, import_pandera().DataFrameModel):
+        if isinstance(candidate, type) and issubclass(candidate, import_pandera().DataFrameModel):
             return
-        named, other = f"{self.name} in {self.file_or_module}", _other_pandera(found)
-        if other is not None:
+        subject, foreign_library = (
+            f"{self.name} in {self.file_or_module}",
+            _other_pandera(candidate),
+        )
+        if foreign_library is not None:
             raise SpecError(
-                f"{named} is a model of {other}",
+                f"{subject} is a model of {foreign_library}",
                 "spec",
                 f"windrow takes models of pandera.polars: write {_IMPORTS}, and columns with"
                 " polars' types, as in: amount: pl.Float64.",
             )
-        raise SpecError(f"{named} is not a pandera.polars DataFrameModel", "spec", self.do)
+        raise SpecError(f"{subject} is not a pandera.polars DataFrameModel", "spec", self.advice)
 
 
 @dataclass(frozen=True)
@@ -128,12 +133,14 @@ class FunctionReference(CodeReference):
     """Reference to a user's function."""
 
     kind, named = "function", "function"
-    do = "Give FILE.py:function, relative to the spec, or package.module:function."
+    advice = "Give FILE.py:function, relative to the spec, or package.module:function."
 
-    def refuse_other(self, found: object) -> None:
+    def refuse_other(self, candidate: object) -> None:
         """Checks that an object is a function."""
-        if not callable(found):
-            raise SpecError(f"{self.name} in {self.file_or_module} is no function", "spec", self.do)
+        if not callable(candidate):
+            raise SpecError(
+                f"{self.name} in {self.file_or_module} is no function", "spec", self.advice
+            )
 
 
 def load_model(model: ModelReference) -> type[Any]:
@@ -145,8 +152,8 @@ def load_model(model: ModelReference) -> type[Any]:
         SpecError: no such file, module or class; it isn't a pandera.polars
             DataFrameModel; or importing it failed, with the exception's type and text.
     """
-    found: type[Any] = _loaded(model)[1]
-    return found
+    loaded_model: type[Any] = _load(model)[1]
+    return loaded_model
 
 
 def load_function(function: FunctionReference) -> Callable[..., Any]:
@@ -156,22 +163,22 @@ def load_function(function: FunctionReference) -> Callable[..., Any]:
         SpecError: no such file, module or function; or importing it failed, with the
             exception's type and text.
     """
-    found: Callable[..., Any] = _loaded(function)[1]
-    return found
+    loaded_function: Callable[..., Any] = _load(function)[1]
+    return loaded_function
 
 
-def _loaded(code: ModelReference | FunctionReference) -> tuple[str, Any]:
+def _load(code: ModelReference | FunctionReference) -> tuple[str, Any]:
     """Returns the digest of the code, and the object that it names."""
     digest = source_digest(code)
     with _LOADING:
-        known = _LOADED.get(code)
-        if known is None or known[0] != digest:
+        cached = _LOADED.get(code)
+        if cached is None or cached[0] != digest:
             if isinstance(code, ModelReference):
                 import_pandera()  # before the user's code does
-            found = _named(code)
-            code.refuse_other(found)
-            known = _LOADED[code] = (digest, found)
-    return known
+            loaded = _resolve(code)
+            code.refuse_other(loaded)
+            cached = _LOADED[code] = (digest, loaded)
+    return cached
 
 
 def built_of_model(recipe: Hashable, model: ModelReference, build: Callable[[type[Any]], T]) -> T:
@@ -185,11 +192,11 @@ def built_of_model(recipe: Hashable, model: ModelReference, build: Callable[[typ
         SpecError: as `load_model`.
     """
     built: dict[Hashable, tuple[str, T]] = _THREAD.__dict__.setdefault("built", {})
-    digest, found = _loaded(model)
-    known = built.get(recipe)
-    if known is None or known[0] != digest:
-        known = built[recipe] = (digest, build(found))
-    return known[1]
+    digest, loaded_model = _load(model)
+    cached = built.get(recipe)
+    if cached is None or cached[0] != digest:
+        cached = built[recipe] = (digest, build(loaded_model))
+    return cached[1]
 
 
 def import_pandera() -> ModuleType:
@@ -201,7 +208,7 @@ def import_pandera() -> ModuleType:
     needs: that takes a quarter of a second and nine megabytes.
     """
     names = ("SPARK_LOCAL_IP", "PYARROW_IGNORE_TIMEZONE")
-    before = {name: os.environ.get(name) for name in names}
+    saved_environment = {name: os.environ.get(name) for name in names}
     unwanted = "pyspark.worker" in sys.modules and "pyspark.pandas" not in sys.modules
     modules: dict[str, Any] = sys.modules
     if unwanted:
@@ -211,7 +218,7 @@ def import_pandera() -> ModuleType:
     finally:
         if unwanted:
             modules.pop("pyspark.pandas", None)  # another thread may have been faster
-        for name, value in before.items():
+        for name, value in saved_environment.items():
             if value is None:
                 os.environ.pop(name, None)
             else:
@@ -229,7 +236,7 @@ def source_digest(code: CodeReference) -> str:
     return hashlib.sha256(code.content()).hexdigest() if code.is_file else code.file_or_module
 
 
-def _named(code: CodeReference) -> Any:
+def _resolve(code: CodeReference) -> Any:
     """The object that the reference names; a file is loaded at each call.
 
     Raises:
@@ -238,15 +245,15 @@ def _named(code: CodeReference) -> Any:
     source, name = code.file_or_module, code.name
     if not source or not name:
         raise SpecError(
-            f"The {code.kind} {code.reference!r} names no {code.named}", "spec", code.do
+            f"The {code.kind} {code.reference!r} names no {code.named}", "spec", code.advice
         )
     with warnings.catch_warnings():  # `refuse_other` says it in a sentence
         warnings.filterwarnings("ignore", "Importing pandas-specific", FutureWarning)
         module = _from_file(code) if code.is_file else _from_module(code)
     if not hasattr(module, name):
         meant = "".join(f"Is {near} meant? " for near in get_close_matches(name, vars(module), 1))
-        what = f"There is no {code.named} {name} in {source}, and the spec has {code.reference}"
-        raise SpecError(f"{what} as a {code.kind}", "spec", f"{meant}{code.do}")
+        message = f"There is no {code.named} {name} in {source}, and the spec has {code.reference}"
+        raise SpecError(f"{message} as a {code.kind}", "spec", f"{meant}{code.advice}")
     return getattr(module, name)
 
 
@@ -262,7 +269,7 @@ def _from_file(reference: CodeReference) -> ModuleType:
         exec(compile(code, str(path), "exec"), module.__dict__)  # noqa: S102
     except mistakes() as error:
         del sys.modules[module.__name__]
-        raise _failed(reference, str(path), error) from error
+        raise _import_error(reference, str(path), error) from error
     return module
 
 
@@ -270,7 +277,7 @@ def _from_module(reference: CodeReference) -> ModuleType:
     try:
         return importlib.import_module(reference.file_or_module)
     except mistakes() as error:
-        raise _failed(reference, reference.file_or_module, error) from error
+        raise _import_error(reference, reference.file_or_module, error) from error
 
 
 def _other_pandera(model: object) -> str | None:
@@ -288,17 +295,17 @@ def _other_pandera(model: object) -> str | None:
     return None if flavour in {None, "polars"} else f"pandera.{flavour}"
 
 
-def _failed(reference: CodeReference, source: str, error: BaseException) -> SpecError:
-    do = "Fix it; nothing was read."
+def _import_error(reference: CodeReference, source: str, error: BaseException) -> SpecError:
+    advice = "Fix it; nothing was read."
     if isinstance(error, ModuleNotFoundError):
-        do = f"Is {error.name} misspelt, or not installed where windrow is?"
-        do += f" (A file beside the {reference.kind} can't be imported; a package can.)"
+        advice = f"Is {error.name} misspelt, or not installed where windrow is?"
+        advice += f" (A file beside the {reference.kind} can't be imported; a package can.)"
     line = _line(source, error)
     return SpecError(
         f"The {reference.kind} {source} can't be imported: {type(error).__name__}: {error}"
         + ("" if line is None else f" ({line})"),
         "spec",
-        do,
+        advice,
     )
 
 
@@ -314,5 +321,5 @@ def _line(source: str, error: BaseException) -> str | None:
         for f in traceback.extract_tb(error.__traceback__)
         if "importlib" not in f.filename and f.filename != __file__
     ]
-    found = [f for f in frames if f.filename == source] or frames
-    return f"{found[-1].filename}:{found[-1].lineno}" if found else None
+    user_frames = [f for f in frames if f.filename == source] or frames
+    return f"{user_frames[-1].filename}:{user_frames[-1].lineno}" if user_frames else None

@@ -86,7 +86,7 @@ class Document:
     attributes: object = None
     lines: dict[SettingPath, int] = field(default_factory=dict)
     mistakes: list[Mistake] = field(default_factory=list)
-    given: dict[SettingPath, dict[str, str]] = field(default_factory=dict)
+    values_by_template: dict[SettingPath, dict[str, str]] = field(default_factory=dict)
     """Values of the environment, by setting and by the template that asked for them."""
 
     def line(self, mistake: Mistake) -> int:
@@ -113,9 +113,9 @@ class Document:
         Each is replaced by its template.
         """
         text = mistake.text
-        for path, given in self.given.items():
+        for path, value_by_template in self.values_by_template.items():
             if path[: len(mistake.path)] == mistake.path or mistake.path[: len(path)] == path:
-                for template, value in given.items():
+                for template, value in value_by_template.items():
                     if len(value) >= _SECRET_LEAST:
                         text = masked(text, [repr(value)[1:-1], value], template)
         return text
@@ -134,14 +134,14 @@ def read_document(text: str, number: int | None = None, *, envelope: bool = True
     try:
         nodes = compose(text)
     except yaml.MarkedYAMLError as error:
-        what, line = problem(error)
-        ours = what.startswith(("nested deeper", "a tag", "an anchor"))
+        message, line = problem(error)
+        ours = message.startswith(("nested deeper", "a tag", "an anchor"))
         sentence = (
-            what
+            message
             if ours
             else QUOTES
             if any(map(_UNQUOTED.search, text.splitlines()[line - 1 : line]))
-            else f"not valid YAML: {what}; look at the indentation, colons and quotes there"
+            else f"not valid YAML: {message}; look at the indentation, colons and quotes there"
         )
         document.mistakes.append(Mistake((), sentence, line))
         return document
@@ -151,8 +151,8 @@ def read_document(text: str, number: int | None = None, *, envelope: bool = True
         )
         return document
     if number is None and len(nodes) > 1:
-        what = "a second document begins here: this is a file with one"
-        document.mistakes.append(Mistake((), what, nodes[1].start_mark.line + 1))
+        message = "a second document begins here: this is a file with one"
+        document.mistakes.append(Mistake((), message, nodes[1].start_mark.line + 1))
     elif nodes:
         root = nodes[number or 0]
         attributes = _unwrap(root, document) if envelope else root
@@ -164,17 +164,15 @@ def read_document(text: str, number: int | None = None, *, envelope: bool = True
 def read_values(attributes: object) -> Document:
     """Reads attributes that come from Python, with templates in them."""
     document = Document()
-    document.attributes = _filled(attributes, (), document)
+    document.attributes = _fill(attributes, (), document)
     return document
 
 
-def _filled(value: object, path: SettingPath, document: Document) -> object:
+def _fill(value: object, path: SettingPath, document: Document) -> object:
     if isinstance(value, Mapping):
-        return {
-            str(key): _filled(child, (*path, str(key)), document) for key, child in value.items()
-        }
+        return {str(key): _fill(child, (*path, str(key)), document) for key, child in value.items()}
     if isinstance(value, list | tuple):
-        return [_filled(child, (*path, i), document) for i, child in enumerate(value)]
+        return [_fill(child, (*path, i), document) for i, child in enumerate(value)]
     return _text(value, path, document) if isinstance(value, str) else value
 
 
@@ -187,17 +185,19 @@ def _unwrap(root: yaml.Node, document: Document) -> yaml.Node:
     }
     meant = next((name for name in keys if nearest(name, ENVELOPE) == "attributes"), None)
     if meant != "attributes":
-        wrong = [(keys[meant][0], f"{_short(meant)}: did you mean attributes?")] if meant else []
-        document.mistakes += [Mistake((), what, at.start_mark.line + 1) for at, what in wrong]
+        typos = [(keys[meant][0], f"{_short(meant)}: did you mean attributes?")] if meant else []
+        document.mistakes += [
+            Mistake((), message, key_node.start_mark.line + 1) for key_node, message in typos
+        ]
         return root
     for name, (key, _) in keys.items():
         if name not in ENVELOPE:
-            what = (
+            message = (
                 "is Dagster's second way to what attributes.dagster says: say it there"
                 if name == "post_processing"
                 else f"unknown key beside attributes{suggest(name, ENVELOPE)}"
             )
-            document.mistakes.append(Mistake((name,), what, key.start_mark.line + 1))
+            document.mistakes.append(Mistake((name,), message, key.start_mark.line + 1))
     node: yaml.Node = keys["attributes"][1]
     return node
 
@@ -230,7 +230,7 @@ def _items(
 
     PyYAML silently takes the last of equal keys; here the second is a mistake.
     """
-    seen: dict[str, int] = {}
+    line_by_key: dict[str, int] = {}
     for key_node, child in node.value:
         line = key_node.start_mark.line + 1
         if not isinstance(key_node, yaml.ScalarNode) or has_control_characters(str(key_node.value)):
@@ -241,12 +241,12 @@ def _items(
             )
             continue
         key = str(key_node.value)
-        if key in seen:
+        if key in line_by_key:
             document.mistakes.append(
-                Mistake((*path, key), f"is there twice, first in line {seen[key]}", line)
+                Mistake((*path, key), f"is there twice, first in line {line_by_key[key]}", line)
             )
             continue
-        seen[key] = document.lines[*path, key] = line
+        line_by_key[key] = document.lines[*path, key] = line
         yield key, child
 
 
@@ -254,27 +254,27 @@ def _text(text: str, path: SettingPath, document: Document) -> str | None:
     """Fills in the templates of a text; None, and a mistake, if it can't be used."""
     # before templates: no environment variable can have such a name
     if not has_control_characters(text):
-        found = fill(text)
-        if found.given:
-            document.given[path] = found.given
-        document.mistakes += [Mistake(path, what) for what in found.wrong]
-        if not has_control_characters(found.text):
-            return found.text
+        filled = fill(text)
+        if filled.value_by_template:
+            document.values_by_template[path] = filled.value_by_template
+        document.mistakes += [Mistake(path, message) for message in filled.mistakes]
+        if not has_control_characters(filled.text):
+            return filled.text
     document.mistakes.append(
         Mistake(path, "holds control characters, or what is no character at all")
     )
     return None
 
 
-def suggest(key: str, known: Sequence[str]) -> str:
+def suggest(key: str, known_keys: Sequence[str]) -> str:
     """Returns `; did you mean grid?`, or the list of the known keys."""
-    near = nearest(key, known)
-    return f"; did you mean {near}?" if near else f"; known are {', '.join(known)}"
+    near = nearest(key, known_keys)
+    return f"; did you mean {near}?" if near else f"; known are {', '.join(known_keys)}"
 
 
-def nearest(key: str, known: Sequence[str]) -> str | None:
+def nearest(key: str, known_keys: Sequence[str]) -> str | None:
     """Returns the known key that is most like a given one, if any is."""
-    return next(iter(difflib.get_close_matches(key[:_SHOWN_MAX], known, n=1)), None)
+    return next(iter(difflib.get_close_matches(key[:_SHOWN_MAX], known_keys, n=1)), None)
 
 
 def _short(text: str) -> str:
@@ -286,23 +286,23 @@ def mistake_of(error: ErrorDetails) -> Mistake:
     path = tuple(part for part in error["loc"] if not isinstance(part, str) or not _is_branch(part))
     kind, context, value = error["type"], error.get("ctx", {}), error["input"]
     if kind == SENTENCE:
-        what, value = context["what"], context["value"]
+        message, value = context["message"], context["value"]
     elif kind == "missing":
-        what, value = "is missing", None
+        message, value = "is missing", None
     elif kind in {"model_type", "mapping_type", "dict_type"}:
-        what, value = "must be a mapping", None
+        message, value = "must be a mapping", None
     elif kind == "tuple_type":
-        what = "must be a list"
+        message = "must be a list"
     elif kind in {"too_short", "string_too_short"} and context["min_length"] == 1:
-        what, value = "must not be empty", None
+        message, value = "must not be empty", None
     elif kind == "value_error":
-        what = str(context["error"])
+        message = str(context["error"])
     elif kind == "literal_error":
-        what = f"must be {context['expected']}"
+        message = f"must be {context['expected']}"
     else:
         msg = error["msg"].removeprefix("Input ").replace("should", "must", 1)
-        what = msg.partition(", unable to parse")[0]
-    return Mistake(path, what + _shown(path, value))
+        message = msg.partition(", unable to parse")[0]
+    return Mistake(path, message + _shown_value(path, value))
 
 
 def _is_branch(part: str) -> bool:
@@ -316,12 +316,13 @@ def _is_branch(part: str) -> bool:
 def is_secret(path: SettingPath) -> bool:
     """Returns whether the value of a setting must never be shown."""
     return any(
-        len(path) >= len(s) and all(part in {"*", at} for part, at in zip(s, path, strict=False))
+        len(path) >= len(s)
+        and all(part in {"*", path_part} for part, path_part in zip(s, path, strict=False))
         for s in SECRET
     )
 
 
-def _shown(path: SettingPath, value: object) -> str:
+def _shown_value(path: SettingPath, value: object) -> str:
     """Returns `, not VALUE` for a short value that is no secret.
 
     A URL, or a text with an `@`, may hold one.

@@ -39,19 +39,19 @@ class Plugins:
     It is asked only for what windrow's own table lacks: reading the entry points of all
     distributions takes as long as a small command.
 
-    `group`: the entry points' group; `own`: windrow's names, which no plugin can have; `section`:
-    what the model of each kind is a subclass of; `methods`: those of it that a kind must have of
-    its own.
+    `group`: the entry points' group; `builtin_names`: windrow's names, which no plugin can have;
+    `section`: what the model of each kind is a subclass of; `methods`: those of it that a kind
+    must have of its own.
     """
 
     group: str
-    own: Collection[str]
+    builtin_names: Collection[str]
     section: type[Section]
     methods: Collection[str]
 
     def names(self) -> list[str]:
         """Returns the names of all of them, loaded or not."""
-        return sorted({entry.name for entry in self._entries()}.difference(self.own))
+        return sorted({entry.name for entry in self._entries()}.difference(self.builtin_names))
 
     def kind(self, name: str) -> type[Section] | None:
         """Loads the kind of a name; None if no distribution has it.
@@ -60,28 +60,29 @@ class Plugins:
             PydanticCustomError: it can't be loaded, isn't a kind, or several distributions have
                 one; says which entry point, of which distribution.
         """
-        entries = [] if name in self.own else [*self._entries().select(name=name)]
+        entries = [] if name in self.builtin_names else [*self._entries().select(name=name)]
         if not entries:
             return None
         whose = ", ".join(sorted(_whose(entry) for entry in entries))
-        what = f"the plugin {name} (entry point of {self.group}, from {whose})"
+        plugin = f"the plugin {name} (entry point of {self.group}, from {whose})"
         if len(entries) > 1:
-            raise sentence(f"{what} is there more than once: uninstall all but one of them")
+            raise sentence(f"{plugin} is there more than once: uninstall all but one of them")
         if not _NAME.fullmatch(name):
-            raise sentence(f"{what} must have a name of at most 60 letters, digits, _, . and -")
+            raise sentence(f"{plugin} must have a name of at most 60 letters, digits, _, . and -")
         try:
             kind = entries[0].load()
         except mistakes() as error:  # whatever its module does
-            why = " ".join(f"{type(error).__name__}: {error}".split())[:300]
+            reason = " ".join(f"{type(error).__name__}: {error}".split())[:300]
             raise sentence(
-                f"{what} can't be loaded ({why}): install what it needs, or another version of it"
+                f"{plugin} can't be loaded ({reason}): install what it needs, or another version"
+                " of it"
             ) from error
         if not (isinstance(kind, type) and issubclass(kind, self.section)) or any(
             getattr(kind, method) is getattr(self.section, method) for method in self.methods
         ):
-            wanted = f"{self.section.__module__}.{self.section.__name__}"
+            expected_class = f"{self.section.__module__}.{self.section.__name__}"
             also = " and ".join(self.methods)
-            raise sentence(f"{what} is no kind: it must be a {wanted}, with {also}")
+            raise sentence(f"{plugin} is no kind: it must be a {expected_class}, with {also}")
         if entries[0].dist is not None:
             LOADED[entries[0].dist.name] = entries[0].dist.version
         return kind
@@ -151,16 +152,16 @@ class _Kinds:
         self, _source: object, _handler: GetCoreSchemaHandler
     ) -> CoreSchema:
         """Validates by the kind's own model."""
-        return core_schema.no_info_plain_validator_function(self._checked)
+        return core_schema.no_info_plain_validator_function(self._validate)
 
-    def _checked(self, value: object) -> Section:
+    def _validate(self, value: object) -> Section:
         if isinstance(value, Section):
             return value
         if not isinstance(value, Mapping):
             raise sentence("must be a mapping")
-        return self._chosen(value).model_validate(value)
+        return self._model_of(value).model_validate(value)
 
-    def _chosen(self, written: Mapping[Any, Any]) -> type[Section]:
+    def _model_of(self, written: Mapping[Any, Any]) -> type[Section]:
         """Returns the model of a section as it is written.
 
         Raises:
@@ -186,14 +187,16 @@ class OfItsKind(_Kinds):
         """
         name = written.get(self.option) if isinstance(written, Mapping) else None
         with suppress(PydanticCustomError):
-            if (found := self._section(name)) is not None:
-                return found
+            if (section := self._section(name)) is not None:
+                return section
         return section_at(self.kinds[self.default])
 
     @classmethod
     def of(cls, field: FieldInfo) -> OfItsKind | None:
         """Returns the annotation of a model's field; None if the field has no kinds."""
-        return next((each for each in field.metadata if isinstance(each, cls)), None)
+        return next(
+            (annotation for annotation in field.metadata if isinstance(annotation, cls)), None
+        )
 
     def __get_pydantic_json_schema__(
         self, _schema: CoreSchema, handler: GetJsonSchemaHandler
@@ -210,15 +213,17 @@ class OfItsKind(_Kinds):
             "allOf": cases,
         }
 
-    def _chosen(self, written: Mapping[Any, Any]) -> type[Section]:
+    def _model_of(self, written: Mapping[Any, Any]) -> type[Section]:
         name = written.get(self.option, self.default)
         try:
             if (section := self._section(name)) is None:
                 near = suggest(str(name), self._names())
                 raise sentence(f"there is no such {self.option} here{near}")
         except PydanticCustomError as error:
-            wrong = InitErrorDetails(type=error, loc=(self.option,), input=None)
-            raise ValidationError.from_exception_data("spec", [wrong], hide_input=True) from None
+            error_details = InitErrorDetails(type=error, loc=(self.option,), input=None)
+            raise ValidationError.from_exception_data(
+                "spec", [error_details], hide_input=True
+            ) from None
         return section
 
 
@@ -239,17 +244,17 @@ class OfItsOption(_Kinds):
             ],
         }
 
-    def _chosen(self, written: Mapping[Any, Any]) -> type[Section]:
-        known = list(self.kinds)
-        named = [name for name in known if name in written]
+    def _model_of(self, written: Mapping[Any, Any]) -> type[Section]:
+        known_names = list(self.kinds)
+        named = [name for name in known_names if name in written]
         if not named:
-            known = self._names()
-            named = [name for name in known if name in written]
+            known_names = self._names()
+            named = [name for name in known_names if name in written]
         if len(named) != 1:
-            said = f", and says {' and '.join(named)}" if named else ""
-            near = filter(None, (nearest(str(key), known) for key in written))
+            conflict = f", and says {' and '.join(named)}" if named else ""
+            near = filter(None, (nearest(str(key), known_names) for key in written))
             meant = next((f"; did you mean {name}?" for name in near), "")
-            raise sentence(f"must say one of {', '.join(known)}{said or meant}")
+            raise sentence(f"must say one of {', '.join(known_names)}{conflict or meant}")
         section = self._section(named[0])
         assert section is not None, "its name was among those that there are"
         return section

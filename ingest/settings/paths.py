@@ -25,47 +25,47 @@ _USER = re.compile(r"[^@]*:.*@", re.DOTALL)
 _CREDENTIALS = re.compile(r"(?<=://)(?:[^@]*:.*@|[^/@?#]*@)", re.DOTALL)
 
 
-def is_url(place: str) -> bool:
+def is_url(location: str) -> bool:
     """Returns whether a place is a URL; else it is a path."""
-    return "://" in place
+    return "://" in location
 
 
-def secret_part(place: str) -> str | None:
+def secret_part(location: str) -> str | None:
     """Names the part of a URL that may be secret; None if it has none, or is a path."""
-    scheme, _, rest = place.partition("://")
+    scheme, _, rest = location.partition("://")
     authority = re.split(r"[/?#]", rest, maxsplit=1)[0]
     if _USER.match(rest) or ("@" in authority and scheme not in _USER_IS_NO_SECRET):
         return "a user or a password"
     return "options behind a ? or #" if "?" in rest or "#" in rest else None
 
 
-def without_secrets(place: str) -> str:
+def without_secrets(location: str) -> str:
     """Returns the place without the parts that may be secret."""
-    if not is_url(place) or secret_part(place) is None:
-        return place
-    return re.split(r"[?#]", _CREDENTIALS.sub("", place, count=1), maxsplit=1)[0]
+    if not is_url(location) or secret_part(location) is None:
+        return location
+    return re.split(r"[?#]", _CREDENTIALS.sub("", location, count=1), maxsplit=1)[0]
 
 
-def absolute(place: str, folder: Path) -> str:
+def absolute(location: str, folder: Path) -> str:
     """Makes a path absolute, relative to a folder; passes on a URL.
 
     Raises:
         ValueError: it begins with the home of an unknown user.
     """
-    return place if is_url(place) else os.path.normpath(folder / home(place))
+    return location if is_url(location) else os.path.normpath(folder / home(location))
 
 
-def home(place: str) -> Path:
+def home(path: str) -> Path:
     """Expands ~ in a path.
 
     Raises:
         ValueError: the home can't be found; or a shell's variable is in the path, which nobody
             would expand.
     """
-    if not place.startswith("/") and "/$" in f"/{place}":
+    if not path.startswith("/") and "/$" in f"/{path}":
         raise ValueError("has a shell's variable, which is not read: use {{ env.HOME }} or ~")
     try:
-        return Path(place).expanduser()
+        return Path(path).expanduser()
     except RuntimeError:
         raise ValueError(
             "begins with ~, and that home can't be found: write the whole path"

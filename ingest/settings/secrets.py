@@ -78,8 +78,8 @@ def masked(text: str, secrets: Iterable[str], mask: str = "***") -> str:
     password "post" is no part of "postgres".
     """
     for secret in filter(None, secrets):
-        alone = rf"(?<!\w){re.escape(secret)}(?!\w)"
-        text = re.sub(alone if len(secret) < 6 else re.escape(secret), lambda _: mask, text)
+        word_pattern = rf"(?<!\w){re.escape(secret)}(?!\w)"
+        text = re.sub(word_pattern if len(secret) < 6 else re.escape(secret), lambda _: mask, text)
     return text
 
 
@@ -104,9 +104,9 @@ def read(secret: Secret, setting: str) -> str:
     try:
         value = Path(secret.path).read_text(encoding="utf-8").rstrip("\r\n")
     except (OSError, UnicodeDecodeError) as error:
-        why = error.strerror if isinstance(error, OSError) else "it is no text"
+        reason = error.strerror if isinstance(error, OSError) else "it is no text"
         raise SpecError(
-            f"the file {secret.path}, which {setting} refers to, can't be read here: {why}",
+            f"the file {secret.path}, which {setting} refers to, can't be read here: {reason}",
             "spec",
             _EVERYWHERE,
         ) from None

@@ -22,14 +22,14 @@ _TEMPLATE = re.compile(
 
 
 class Filled(msgspec.Struct, frozen=True):
-    """A text with its templates filled in, and the mistakes in them (`wrong`).
+    """A text with its templates filled in, and the mistakes in them (`mistakes`).
 
-    `given`: values of the environment, by the template that asked for them.
+    `value_by_template`: values of the environment, by the template that asked for them.
     """
 
     text: str
-    given: dict[str, str] = {}
-    wrong: tuple[str, ...] = ()
+    value_by_template: dict[str, str] = {}
+    mistakes: tuple[str, ...] = ()
 
 
 def has_template(text: str) -> bool:
@@ -44,28 +44,30 @@ def fill(text: str) -> Filled:
     """Fills in the templates of a text."""
     if not has_template(text):
         return Filled(text)
-    given: dict[str, str] = {}
-    wrong: list[str] = []
+    value_by_template: dict[str, str] = {}
+    mistakes: list[str] = []
     if has_template(_TEMPLATE.sub(" ", text)):
-        return Filled(text, wrong=(f"is not a template that can be used here: write {FORMS}",))
-    filled = _TEMPLATE.sub(_filler(given, wrong), text)
-    return Filled(filled, given, tuple(dict.fromkeys(wrong)))
+        return Filled(text, mistakes=(f"is not a template that can be used here: write {FORMS}",))
+    filled = _TEMPLATE.sub(_filler(value_by_template, mistakes), text)
+    return Filled(filled, value_by_template, tuple(dict.fromkeys(mistakes)))
 
 
-def _filler(given: dict[str, str], wrong: list[str]) -> Callable[[re.Match[str]], str]:
+def _filler(
+    value_by_template: dict[str, str], mistakes: list[str]
+) -> Callable[[re.Match[str]], str]:
     def value(template: re.Match[str]) -> str:
         plain, *quoted = template.groups()
-        name, default, other = (
+        name, default, other_default = (
             a if a is not None else b for a, b in zip(quoted[::2], quoted[1::2], strict=True)
         )
         name = plain or name or ""
-        known = os.environ.get(name)
-        if known is not None:
-            given[template[0]] = known
-            return known
-        default = default if default is not None else other
+        environment_value = os.environ.get(name)
+        if environment_value is not None:
+            value_by_template[template[0]] = environment_value
+            return environment_value
+        default = default if default is not None else other_default
         if default is None:
-            wrong.append(f"the environment variable {name} is not set")
+            mistakes.append(f"the environment variable {name} is not set")
         return default or ""
 
     return value

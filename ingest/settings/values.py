@@ -93,27 +93,31 @@ class Section(BaseModel):
 
     @model_validator(mode="wrap")
     @classmethod
-    def _whole(cls, data: Any, handler: ModelWrapValidatorHandler[Self]) -> Self:
+    def _collect_mistakes(cls, data: Any, handler: ModelWrapValidatorHandler[Self]) -> Self:
         """Raises the mistakes of the options, and their conflicts, all at once."""
         conflicts = list(cls.conflicts(data)) if isinstance(data, Mapping) else []
         try:
-            made = handler(data)
+            section = handler(data)
         except ValidationError as error:
-            known = {path for path, _ in conflicts}
+            conflict_paths = {path for path, _ in conflicts}
             details = _details(conflicts)
             errors = error.errors(include_url=False)
-            for found in errors:
-                if found["type"] == "too_short" and _has_wrong_items(found["loc"], errors):
+            for pydantic_error in errors:
+                if pydantic_error["type"] == "too_short" and _has_wrong_items(
+                    pydantic_error["loc"], errors
+                ):
                     continue
-                if found["type"] != "extra_forbidden":
-                    details.append(_again(found))
-                elif found["loc"] not in known:
-                    unknown = f"unknown key{suggest(str(found['loc'][-1]), cls.known_keys())}"
-                    details += _details([(found["loc"], unknown)])
+                if pydantic_error["type"] != "extra_forbidden":
+                    details.append(_copy_error(pydantic_error))
+                elif pydantic_error["loc"] not in conflict_paths:
+                    unknown = (
+                        f"unknown key{suggest(str(pydantic_error['loc'][-1]), cls.known_keys())}"
+                    )
+                    details += _details([(pydantic_error["loc"], unknown)])
             raise _error(details) from None
         if conflicts:
             refuse(conflicts)
-        return made
+        return section
 
 
 def _has_wrong_items(path: SettingPath, errors: Iterable[ErrorDetails]) -> bool:
@@ -130,34 +134,39 @@ def refuse(mistakes: Iterable[tuple[SettingPath, str]]) -> NoReturn:
     raise _error(_details(mistakes))
 
 
-def sentence(what: str, value: object = None) -> PydanticCustomError:
+def sentence(message: str, value: object = None) -> PydanticCustomError:
     """Makes an error for pydantic to collect, in windrow's words.
 
     `value`: the wrong value, which is shown behind them unless it may be a secret.
     """
-    return PydanticCustomError(SENTENCE, "{what}", {"what": what, "value": value})
+    return PydanticCustomError(SENTENCE, "{message}", {"message": message, "value": value})
 
 
-def must(hold: Callable[[Any], object], what: str) -> AfterValidator:
-    """Makes a validator of values for which `hold` is true; `what`: what others must be."""
+def must(predicate: Callable[[Any], object], requirement: str) -> AfterValidator:
+    """Makes a validator of values for which `predicate` is true.
+
+    `requirement`: what others must be.
+    """
 
     def check(value: Any) -> Any:
-        if not hold(value):
-            raise ValueError(f"must {what}")
+        if not predicate(value):
+            raise ValueError(f"must {requirement}")
         return value
 
     return AfterValidator(check)
 
 
 def _details(mistakes: Iterable[tuple[SettingPath, str]]) -> list[InitErrorDetails]:
-    return [InitErrorDetails(type=sentence(what), loc=path, input=None) for path, what in mistakes]
+    return [
+        InitErrorDetails(type=sentence(message), loc=path, input=None) for path, message in mistakes
+    ]
 
 
 def _error(details: list[InitErrorDetails]) -> ValidationError:
     return ValidationError.from_exception_data("spec", details, hide_input=True)
 
 
-def _again(error: ErrorDetails) -> InitErrorDetails:
+def _copy_error(error: ErrorDetails) -> InitErrorDetails:
     context = error.get("ctx", {})
     kind = sentence(**context) if error["type"] == SENTENCE else error["type"]
     return InitErrorDetails(type=kind, loc=error["loc"], input=error["input"], ctx=context)
@@ -169,16 +178,16 @@ def _duration(value: object) -> object:
         str(value).strip() if isinstance(value, str | int) and not isinstance(value, bool) else ""
     )
     if text.isdecimal() and len(text) <= 12:
-        return _bounded(int(text) * 1000)
+        return _check_duration(int(text) * 1000)
     parts = _DURATION.findall(text)
     if not parts or "".join(n + unit for n, unit in parts) != text:
         if isinstance(value, timedelta):
             return value
         raise ValueError("must be a duration like 30s, 5m, 1h30m, 100ms or a number of seconds")
-    return _bounded(sum(int(n) * _UNITS[unit] for n, unit in parts))
+    return _check_duration(sum(int(n) * _UNITS[unit] for n, unit in parts))
 
 
-def _bounded(milliseconds: int) -> timedelta:
+def _check_duration(milliseconds: int) -> timedelta:
     if milliseconds > DURATION_MAX // timedelta(milliseconds=1):
         raise ValueError(f"must not be more than {DURATION_MAX.days}d")
     return timedelta(milliseconds=milliseconds)
@@ -189,10 +198,10 @@ def _as_written(value: timedelta) -> str:
 
 
 def _size(value: object) -> object:
-    found = None if isinstance(value, bool) else _SIZE.fullmatch(str(value).strip())
-    if found is None:
+    match = None if isinstance(value, bool) else _SIZE.fullmatch(str(value).strip())
+    if match is None:
         raise ValueError("must be a number of bytes, or a size like 512KiB, 16MiB or 1GiB")
-    return int(found[1]) * _SIZES[found[2] or ""]
+    return int(match[1]) * _SIZES[match[2] or ""]
 
 
 def as_instant(value: object) -> datetime:
@@ -218,10 +227,10 @@ def off_grid(written: object, start: datetime, error: GridError) -> str:
     elsewhere = isinstance(written, str) and datetime.fromisoformat(
         written.strip()
     ).utcoffset() != timedelta(0)
-    seen = (
+    explanation = (
         f"{str(written).strip()} is {instant(start)}, and grids are in UTC. " if elsewhere else ""
     )
-    return f"{seen}{error.what}. {error.do}"
+    return f"{explanation}{error.what}. {error.do}"
 
 
 def _whole_number(value: object) -> object:
@@ -270,7 +279,7 @@ def _or_reference(value: object, plain: Callable[[object], object], kinds: str) 
 
 
 def _some_text(value: object) -> object:
-    text = _written(value)
+    text = _check_text(value)
     if not isinstance(text, str):
         raise sentence("must be a text")
     if not text:
@@ -282,7 +291,7 @@ def _none(value: object) -> object:
     return None if value == "none" else value
 
 
-def _written(value: object) -> object:
+def _check_text(value: object) -> object:
     """Validates a text, or a whole number, which YAML keeps as written.
 
     Not 1.10: it would become 1.1.
@@ -365,7 +374,7 @@ Share = Annotated[float, Field(ge=0, le=1), BeforeValidator(_no_switch), Values(
 Size = Annotated[int, BeforeValidator(_size), Field(le=COUNT_MAX), Values("a size")]
 TextOrEmpty = Annotated[
     str,
-    BeforeValidator(_written),
+    BeforeValidator(_check_text),
     WithJsonSchema({"type": ["string", "integer"]}),
     Values("a text"),
 ]

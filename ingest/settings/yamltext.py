@@ -31,12 +31,12 @@ def compose(text: str) -> list[yaml.Node]:
         yaml.YAMLError: it is no YAML, or outside the bounds; `problem` has the message.
     """
     loader = _Loader(text)
-    found: list[yaml.Node] = []
+    nodes: list[yaml.Node] = []
     while loader.check_node():
         node = loader.get_node()
         if node is not None:
-            found.append(node)
-    return found
+            nodes.append(node)
+    return nodes
 
 
 class _Loader(yaml.SafeLoader):
@@ -68,16 +68,16 @@ class _Loader(yaml.SafeLoader):
         return node
 
 
-def _problem(what: str, event: yaml.Event) -> yaml.MarkedYAMLError:
+def _problem(message: str, event: yaml.Event) -> yaml.MarkedYAMLError:
     mark: Any = event.start_mark
-    return yaml.MarkedYAMLError(None, None, what, mark)
+    return yaml.MarkedYAMLError(None, None, message, mark)
 
 
 def problem(error: yaml.MarkedYAMLError) -> tuple[str, int]:
     """Returns the message of a parse error, and its line. It never quotes the text."""
     mark = error.problem_mark or error.context_mark
-    what = _QUOTED.sub("...", str(error.problem or error.context))
-    return what, 1 if mark is None else mark.line + 1
+    message = _QUOTED.sub("...", str(error.problem or error.context))
+    return message, 1 if mark is None else mark.line + 1
 
 
 def has_control_characters(text: str) -> bool:
@@ -114,13 +114,13 @@ def scalar(node: yaml.ScalarNode, *, secret: bool = False) -> str | int | float 
     return int(text) if kind == "int" else float(text) if kind == "float" else text
 
 
-def _ambiguous(text: str, read: str, do: str, *, secret: bool) -> str:
-    what = (
+def _ambiguous(text: str, read: str, advice: str, *, secret: bool) -> str:
+    message = (
         "YAML reads this as something else"
         if secret
         else f"YAML reads {text if len(text) <= 40 else 'this'} as {read}"
     )
-    return f"{what}: put it in quotes if it is a text, or {do}"
+    return f"{message}: put it in quotes if it is a text, or {advice}"
 
 
 def _number(node: yaml.ScalarNode) -> str:

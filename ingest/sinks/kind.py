@@ -132,10 +132,10 @@ def key_conflicts(written: Mapping[str, Any], *goes_with: str) -> Iterator[tuple
         yield ("version",), "is a column of primary_key, so all rows of a key have the same"
 
 
-def cluster_conflicts(written: Mapping[str, Any], what: str) -> Iterator[tuple[SettingPath, str]]:
+def cluster_conflicts(written: Mapping[str, Any], noun: str) -> Iterator[tuple[SettingPath, str]]:
     """Yields two settings that say which cluster has something, and `client` without either.
 
-    The source's cluster has its properties in `source.client`. `what`: what is on the
+    The source's cluster has its properties in `source.client`. `noun`: what is on the
     cluster, for the message.
     """
     stated = [name for name in ("cluster", "bootstrap_servers") if written.get(name) is not None]
@@ -144,7 +144,7 @@ def cluster_conflicts(written: Mapping[str, Any], what: str) -> Iterator[tuple[S
             ("bootstrap_servers",),
             (
                 "'cluster' and 'bootstrap_servers' must not be set together: one says which"
-                f" cluster has the {what}"
+                f" cluster has the {noun}"
             ),
         )
     if "client" in written and not stated:

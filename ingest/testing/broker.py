@@ -195,9 +195,9 @@ class MemoryBroker:
             return self._log(tp).end_of(epoch)
 
     def fetch(
-        self, tp: TopicPartition, start: int, stop: int, most: int = _CHUNK
+        self, tp: TopicPartition, start: int, stop: int, max_entries: int = _CHUNK
     ) -> tuple[list[Entry], int]:
-        """At most `most` entries of [start, stop), and the offset to go on at.
+        """At most `max_entries` entries of [start, stop), and the offset to go on at.
 
         For readers; nothing is filtered. With read_uncommitted a message's transaction
         is left out: the message is visible, and not aborted.
@@ -210,7 +210,7 @@ class MemoryBroker:
         with self._lock:
             log = self._log(tp)
             if not log.start <= start <= log.end:
-                _lost(tp, start, log)
+                _raise_data_loss(tp, start, log)
             limit = log.limit(self._isolation)
             if stop > limit:
                 raise UnreachableError(
@@ -221,10 +221,10 @@ class MemoryBroker:
                     tp.partition,
                     start,
                 )
-            entries = log.between(start, stop, most)
+            entries = log.between(start, stop, max_entries)
             if self._isolation == "read_uncommitted":
                 entries = [msgspec.structs.replace(e, transaction=None) for e in entries]
-            return entries, entries[-1].offset + 1 if len(entries) == most else stop
+            return entries, entries[-1].offset + 1 if len(entries) == max_entries else stop
 
     # ----------------------------------------------------------------------------------------------
 
@@ -328,10 +328,10 @@ class MemoryBroker:
         """
         return MemoryTransaction(self._end)
 
-    def delete_records(self, tp: TopicPartition, before: int) -> None:
+    def delete_records(self, tp: TopicPartition, offset: int) -> None:
         """Moves the log's start, as retention does."""
         with self._lock:
-            self._log(tp).delete_before(before)
+            self._log(tp).delete_before(offset)
 
     def compact(self, tp: TopicPartition) -> None:
         """Keeps the newest message of each key; removes aborted messages."""
@@ -361,16 +361,16 @@ class MemoryBroker:
         with self._lock:
             self._groups.setdefault(group, {}).update(offsets)
 
-    def refuse_offsets(self, group: str, why: str | None) -> None:
+    def refuse_offsets(self, group: str, reason: str | None) -> None:
         """Makes `alter_offsets` to a group fail for a reason; None: it works again.
 
         The real one fails while consumers of the group are running.
         """
         with self._lock:
-            if why is None:
+            if reason is None:
                 self._refusing.pop(group, None)
             else:
-                self._refusing[group] = why
+                self._refusing[group] = reason
 
     # ----------------------------------------------------------------------------------------------
 
@@ -424,7 +424,7 @@ class MemoryBroker:
         return logs[tp.partition]
 
 
-def _lost(tp: TopicPartition, start: int, log: PartitionLog) -> NoReturn:
+def _raise_data_loss(tp: TopicPartition, start: int, log: PartitionLog) -> NoReturn:
     raise DataLossError(
         f"offset {start} is wanted, but the log holds {log.start} to {log.end}",
         "read",

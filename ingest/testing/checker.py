@@ -93,8 +93,10 @@ def check(
     split_rows = [list(_rows(piece, metadata, content)) for piece in pieces]
     rows = [row for piece in split_rows for row in piece]
     refused = [row for piece in dead for row in _rows(piece, DEFAULT, None)]
-    known = {
-        (tp, offset): what for tp, offsets in produced.items() for offset, what in offsets.items()
+    identity_by_position = {
+        (tp, offset): identity
+        for tp, offsets in produced.items()
+        for offset, identity in offsets.items()
     }
     times = Counter(row.position for row in [*rows, *refused])
     twice = [
@@ -107,12 +109,17 @@ def check(
         row.position
         for row in rows
         if content is not None
-        and row.position in known
-        and row.content != _content(known[row.position], row)
+        and row.position in identity_by_position
+        and row.content != _content(identity_by_position[row.position], row)
     }
-    said = sorted(receipts, key=lambda r: r.window)
+    sorted_receipts = sorted(receipts, key=lambda r: r.window)
     return Report(
-        lost=tuple(sorted((known.keys() - times.keys()) | _incomplete(rows, known))),
+        lost=tuple(
+            sorted(
+                (identity_by_position.keys() - times.keys())
+                | _incomplete(rows, identity_by_position)
+            )
+        ),
         duplicated=tuple(
             sorted(
                 {
@@ -126,18 +133,18 @@ def check(
                 }
             )
         ),
-        invented=tuple(sorted((times.keys() - known.keys()) | altered)),
+        invented=tuple(sorted((times.keys() - identity_by_position.keys()) | altered)),
         out_of_order=tuple(position for piece in split_rows for position in _out_of_order(piece)),
         receipts=(
-            *_against_data(said, rows, "rows"),
-            *_against_data(said, refused, "dead letters"),
+            *_against_data(sorted_receipts, rows, "rows"),
+            *_against_data(sorted_receipts, refused, "dead letters"),
         ),
         accounting=(
-            *(line for r in said for line in _sums(r)),
+            *(line for r in sorted_receipts for line in _sums(r)),
             *(
-                f"window {one.window}: {one.what}"
-                for one in (*compare_receipts(said), *tiles(said))
-                if one.level == "wrong"
+                f"window {finding.window}: {finding.what}"
+                for finding in (*compare_receipts(sorted_receipts), *tiles(sorted_receipts))
+                if finding.level == "wrong"
             ),
         ),
     )
@@ -151,32 +158,36 @@ def _rows(piece: pa.Table, metadata: Mapping[str, str], content: str | None) -> 
     ordinals = (
         piece[metadata["ordinal"]].to_pylist() if "ordinal" in metadata else [0] * piece.num_rows
     )
-    for topic, partition, offset, ordinal, window, what in zip(
+    for topic, partition, offset, ordinal, window, identity in zip(
         topics, partitions, offsets, ordinals, windows, contents, strict=True
     ):
-        yield _Row((TopicPartition(topic, partition), offset), ordinal, window, what)
+        yield _Row((TopicPartition(topic, partition), offset), ordinal, window, identity)
 
 
-def _content(known: object, row: _Row) -> object:
+def _content(identity: object, row: _Row) -> object:
     """The identity that a row must have."""
-    if not isinstance(known, tuple):
-        return known
-    return known[row.ordinal] if row.ordinal < len(known) else None
+    if not isinstance(identity, tuple):
+        return identity
+    return identity[row.ordinal] if row.ordinal < len(identity) else None
 
 
 def _incomplete(
-    rows: Iterable[_Row], known: Mapping[MessagePosition, object]
+    rows: Iterable[_Row], identity_by_position: Mapping[MessagePosition, object]
 ) -> set[MessagePosition]:
     """Messages that have some of their rows, and not all."""
     ordinals: dict[MessagePosition, set[int]] = {}
     for row in rows:
         ordinals.setdefault(row.position, set()).add(row.ordinal)
-    wanted = {
-        position: len(what) if isinstance(what := known.get(position), tuple) else max(has) + 1
-        for position, has in ordinals.items()
+    expected_counts = {
+        position: len(identity)
+        if isinstance(identity := identity_by_position.get(position), tuple)
+        else max(row_ordinals) + 1
+        for position, row_ordinals in ordinals.items()
     }
     return {
-        position for position, has in ordinals.items() if not has >= set(range(wanted[position]))
+        position
+        for position, row_ordinals in ordinals.items()
+        if not row_ordinals >= set(range(expected_counts[position]))
     }
 
 
@@ -191,17 +202,17 @@ def _out_of_order(piece: Sequence[_Row]) -> Iterator[MessagePosition]:
 
 def _against_data(receipts: Sequence[Receipt], rows: Sequence[_Row], kind: str) -> Iterator[str]:
     """Compares each receipt's counts with the rows, and each row with its window's ranges."""
-    held = Counter(row.window for row in rows)
+    row_counts = Counter(row.window for row in rows)
     for r in receipts:
-        said = sum(s.rows_staged if kind == "rows" else s.dead_staged for s in r.splits)
-        if said != held.get(r.window.key, 0):
+        receipt_rows = sum(s.rows_staged if kind == "rows" else s.dead_staged for s in r.splits)
+        if receipt_rows != row_counts.get(r.window.key, 0):
             yield (
-                f"window {r.window.key}: the receipt says {said} {kind}, the table holds"
-                f" {held.get(r.window.key, 0)}"
+                f"window {r.window.key}: the receipt says {receipt_rows} {kind}, the table holds"
+                f" {row_counts.get(r.window.key, 0)}"
             )
     ranges = {r.window.key: r.plan.splits for r in receipts}
-    for window in sorted(held.keys() - ranges.keys()):
-        yield f"window {window}: {held[window]} {kind}, but no receipt"
+    for window in sorted(row_counts.keys() - ranges.keys()):
+        yield f"window {window}: {row_counts[window]} {kind}, but no receipt"
     for row in rows:
         tp, offset = row.position
         if row.window in ranges and not any(

@@ -118,10 +118,10 @@ class PartitionLog:
             Entry(self.end, timestamp, 1, self.epoch, transaction=transaction, marker=True)
         )
 
-    def between(self, start: int, stop: int, most: int | None = None) -> list[Entry]:
-        """The entries of [start, stop), markers and aborted messages too; at most `most`."""
+    def between(self, start: int, stop: int, max_entries: int | None = None) -> list[Entry]:
+        """The entries of [start, stop), markers and aborted messages too; at most `max_entries`."""
         first, last = self._index(start), self._index(stop)
-        return self.entries[first : last if most is None else min(last, first + most)]
+        return self.entries[first : last if max_entries is None else min(last, first + max_entries)]
 
     def first_at_or_after(self, timestamp: int, limit: int) -> Entry | None:
         """The first entry with at least this timestamp, if it lies below the limit.
@@ -182,8 +182,8 @@ class PartitionLog:
 
     def remove(self, offsets: Collection[int]) -> None:
         """Removes these offsets, as compaction does."""
-        gone = set(offsets)
-        self._keep([e for e in self.entries if e.offset not in gone])
+        removed = set(offsets)
+        self._keep([e for e in self.entries if e.offset not in removed])
 
     def compact(self) -> None:
         """Keeps the newest message of each key; removes aborted messages.

@@ -108,14 +108,14 @@ class MemoryReader:
                 self._broker.ends([split.tp])[split.tp],
             )
             others = low <= position and split.stop <= high
-            why = (
+            reason = (
                 "; it was cut off and has grown again, with other messages than were planned"
                 if others
                 else ""
             )
             raise DataLossError(
                 f"offsets from {position} to {split.stop} are wanted, but the log holds {low} to"
-                f" {high}{why}",
+                f" {high}{reason}",
                 "read",
                 REMOVED,
                 split.topic,
@@ -180,9 +180,9 @@ def _find(name: str) -> MemoryReader:
     return reader
 
 
-def _identity_error(split: Split, what: str) -> IdentityError:
+def _identity_error(split: Split, message: str) -> IdentityError:
     return IdentityError(
-        what,
+        message,
         "read",
         "Offsets of another topic mean nothing here: go back to the old one, or see what windrow"
         " rebase SPEC would mean.",
@@ -206,13 +206,13 @@ def _pieces(entries: Sequence[Entry], bytes_max: int) -> Iterator[Sequence[Entry
     """
     first, size = 0, 0
     for i, entry in enumerate(entries):
-        taken = _size(entry) + sum(
+        entry_size = _size(entry) + sum(
             len(name.encode()) + len(value or b"") for name, value in entry.headers
         )
-        if i > first and size + taken > bytes_max:
+        if i > first and size + entry_size > bytes_max:
             yield entries[first:i]
             first, size = i, 0
-        size += taken
+        size += entry_size
     if first < len(entries):
         yield entries[first:]
 

@@ -75,8 +75,8 @@ class InlineStager:
         out = io.BytesIO()
         with pa.ipc.new_stream(out, table.schema) as writer:
             writer.write_table(table)
-        whole = checksum_text(sum(map(checksum, self._batches)))
-        return Staging(table.num_rows, whole, (base64.b64encode(out.getvalue()).decode(),))
+        rows_checksum = checksum_text(sum(map(checksum, self._batches)))
+        return Staging(table.num_rows, rows_checksum, (base64.b64encode(out.getvalue()).decode(),))
 
     def discard(self) -> None:
         """Does nothing: nothing was written."""
@@ -153,11 +153,11 @@ class MemoryStore:
     def stager(self, layout: Layout, window: Window) -> InlineStagerFactory:
         return InlineStagerFactory(layout, window.key)
 
-    def swap(self, seen: MemoryContent, new: MemoryContent) -> Answer:
+    def swap(self, expected: MemoryContent, new: MemoryContent) -> Answer:
         """Replaces the content that was read, unless another commit came first."""
         with self._lock:
             fault, self.fault = self.fault, None
-            if self.content is not seen or fault == "conflict":
+            if self.content is not expected or fault == "conflict":
                 self.conflicts += 1
                 return Conflict("another change came first")
             if fault != "lost":
@@ -195,16 +195,18 @@ class MemoryState:
             yield StoredReceipt(key, to_json(receipt), version)
 
     def overlapping(self, ranges: Sequence[Covered]) -> set[str]:
-        held = self._content.receipts.items()
+        receipts = self._content.receipts.items()
         return {
             key
-            for key, (_, receipt) in held
+            for key, (_, receipt) in receipts
             if any(a.overlaps(b) for a in covered(receipt.plan) for b in ranges)
         }
 
     def holding(self, keys: Collection[str] | None = None) -> set[str]:
-        some = self._content.rows.keys() if keys is None else self._content.rows.keys() & set(keys)
-        return {key for key in some if any(piece.num_rows for piece in self._content.rows[key])}
+        selected = (
+            self._content.rows.keys() if keys is None else self._content.rows.keys() & set(keys)
+        )
+        return {key for key in selected if any(piece.num_rows for piece in self._content.rows[key])}
 
     def size(self) -> None:
         """The size is unknown."""
@@ -216,20 +218,22 @@ class MemoryState:
         self, window: Window | None, names: Sequence[str] | None = None
     ) -> Iterator[pa.RecordBatch]:
         del names
-        kept = (
+        window_pieces = (
             self._content.rows.values()
             if window is None
             else [self._content.rows.get(window.key, ())]
         )
-        return (batch for pieces in kept for piece in pieces for batch in piece.to_batches())
+        return (
+            batch for pieces in window_pieces for piece in pieces for batch in piece.to_batches()
+        )
 
     def unneeded(self, _old: Mapping[str, int], _cutoff: int) -> Mapping[str, int]:
         """Nothing: staged rows aren't files."""
         return {}
 
     def put(self, change: TableChange) -> Answer:
-        seen, version = self._content, self.version + 1
-        rows, receipts = seen.rows, seen.receipts
+        content, version = self._content, self.version + 1
+        rows, receipts = content.rows, content.receipts
         if change.window is not None:
             key = change.window.key
             stay = () if change.replaces else rows.get(key, ())
@@ -237,8 +241,10 @@ class MemoryState:
             if change.receipt is not None:
                 receipts = receipts | {key: (version, change.receipt)}
         return self._store.swap(
-            seen,
-            MemoryContent(seen.owner, version, rows, receipts, seen.notes | dict(change.notes)),
+            content,
+            MemoryContent(
+                content.owner, version, rows, receipts, content.notes | dict(change.notes)
+            ),
         )
 
     def restore(self, window: Window, text: str, *, dry_run: bool) -> None:

@@ -14,19 +14,19 @@ from windrow.ingest.schema.columns import Columns
 from windrow.ingest.schema.dtypes import column_name_problems
 
 
-def columns_after(transform: Transform, before: Columns) -> Columns:
+def columns_after(transform: Transform, input_columns: Columns) -> Columns:
     """The columns of a transform's result.
 
     Raises:
-        SpecError: the transform can't use the columns `before`, or it gives two columns, or two
+        SpecError: the transform can't use `input_columns`, or it gives two columns, or two
             fields of a struct, whose names tables don't tell apart.
     """
-    columns = checked_answer(transform, transform.columns(before), Columns)
-    wrong = [*column_name_problems(columns.arrow_schema)]
-    if wrong:
-        what = f"{getattr(transform, 'setting', name_with_owner(transform))} can't be used: "
+    columns = checked_answer(transform, transform.columns(input_columns), Columns)
+    mistakes = [*column_name_problems(columns.arrow_schema)]
+    if mistakes:
+        prefix = f"{getattr(transform, 'setting', name_with_owner(transform))} can't be used: "
         raise SpecError(
-            what + "; ".join(wrong), "spec", "Give each column another name. Nothing was read."
+            prefix + "; ".join(mistakes), "spec", "Give each column another name. Nothing was read."
         )
     return columns
 
@@ -46,16 +46,18 @@ class Chain:
         Raises:
             SpecError: one of them can't, or gives two columns whose names tables don't tell apart.
         """
-        return reduce(lambda columns, each: columns_after(each, columns), self.transforms, before)
+        return reduce(
+            lambda columns, transform: columns_after(transform, columns), self.transforms, before
+        )
 
     def column_sources(self, names: Sequence[str]) -> Mapping[str, frozenset[ColumnSource]]:
         sources: Mapping[str, frozenset[ColumnSource]] = {name: frozenset({name}) for name in names}
         for transform in self.transforms:
-            before, sources = sources, column_sources(transform, list(sources))
+            previous_sources, sources = sources, column_sources(transform, list(sources))
             sources = {
                 name: frozenset[ColumnSource]().union(
                     *(
-                        before.get(read, {read}) if isinstance(read, str) else {read}
+                        previous_sources.get(read, {read}) if isinstance(read, str) else {read}
                         for read in reads
                     )
                 )
@@ -70,7 +72,10 @@ class Chain:
         return Chain(tuple(pinned(transform, versions) for transform in self.transforms))
 
     def open(self) -> Apply:
-        steps = [(each, checked_answer(each, each.open(), "__call__")) for each in self.transforms]
+        steps = [
+            (transform, checked_answer(transform, transform.open(), "__call__"))
+            for transform in self.transforms
+        ]
         return lambda decoded, messages: reduce(
             lambda rows, step: checked_verdict(step[0], step[1](rows, messages)), steps, decoded
         )

@@ -57,8 +57,8 @@ class _Rule:
         That is one column, or anything if the check is of the whole frame.
         """
         rows = import_pandera().PolarsData(frame, self.key or ROW)
-        found: pl.LazyFrame | bool = self.check.get_backend(frame)(self.check).apply(rows)
-        return found
+        verdicts: pl.LazyFrame | bool = self.check.get_backend(frame)(self.check).apply(rows)
+        return verdicts
 
     def passed(self, verdicts: pl.Series) -> pl.Series:
         """Fills null verdicts: they pass, unless the check has `ignore_na=False`."""
@@ -111,20 +111,20 @@ class Rules:
         """
         if not self._rules or not rows.num_rows:
             return []
-        seen = np.zeros(rows.num_rows, dtype=np.bool_)
-        found = []
+        refused_mask = np.zeros(rows.num_rows, dtype=np.bool_)
+        refusals = []
         for rule, verdicts in zip(self._rules, self._verdicts(rows), strict=True):
             passed = rule.passed(verdicts)
             if not passed.all():
-                failing = ~passed.to_numpy() & ~seen
-                seen |= failing
+                failing = ~passed.to_numpy() & ~refused_mask
+                refused_mask |= failing
                 if failing.any():
-                    found.append(
+                    refusals.append(
                         Refusal(
                             np.flatnonzero(failing), f"check:{rule.column}:{rule.name}", rule.text
                         )
                     )
-        return found
+        return refusals
 
     def _verdicts(self, rows: pa.RecordBatch) -> Sequence[pl.Series]:
         """Returns one series per rule.
@@ -133,14 +133,18 @@ class Rules:
         """
         if not self._bound:
             self._bind(rows.slice(0, 0))
-        asked = self._with_frames(rows)
+        rule_frames = self._with_frames(rows)
         try:
-            found = _together([rule.verdicts(frame) for rule, frame in asked])
+            verdict_columns = _collect_together(
+                [rule.verdicts(frame) for rule, frame in rule_frames]
+            )
         except mistakes():  # a check is the user's own code
-            found = []
-        if found and all(_is_one_each(verdicts, rows.num_rows) for verdicts in found):
-            return found
-        return [self._alone(rule, frame, rows.num_rows) for rule, frame in asked]
+            verdict_columns = []
+        if verdict_columns and all(
+            _is_one_each(verdicts, rows.num_rows) for verdicts in verdict_columns
+        ):
+            return verdict_columns
+        return [self._run_alone(rule, frame, rows.num_rows) for rule, frame in rule_frames]
 
     def _with_frames(self, rows: pa.RecordBatch) -> list[tuple[_Rule, pl.LazyFrame]]:
         """Returns each rule with the frame that it checks.
@@ -148,9 +152,9 @@ class Rules:
         A check of whole rows sees the columns by the model's names, one of a column by
         those that are no patterns.
         """
-        whole = frame_of(rows.select(self._read))
+        full_frame = frame_of(rows.select(self._read))
         aliases = {name: alias for name, alias in self._aliases.items() if name in self._read}
-        lazy, renamed = whole.lazy(), whole.rename(aliases).lazy()
+        lazy, renamed = full_frame.lazy(), full_frame.rename(aliases).lazy()
         return [(rule, lazy if rule.key is None else renamed) for rule in self._rules]
 
     def _bind(self, empty: pa.RecordBatch) -> None:
@@ -166,33 +170,33 @@ class Rules:
                 continue
         self._bound = True
 
-    def _alone(self, rule: _Rule, frame: pl.LazyFrame, rows: int) -> pl.Series:
-        why = "it must give one verdict per row, whatever the other rows of the batch are"
+    def _run_alone(self, rule: _Rule, frame: pl.LazyFrame, rows: int) -> pl.Series:
+        reason = "it must give one verdict per row, whatever the other rows of the batch are"
         try:
-            (verdicts,) = _together([rule.verdicts(frame)]) or [pl.Series()]
+            (verdicts,) = _collect_together([rule.verdicts(frame)]) or [pl.Series()]
         # the user's own code again; the error's text may hold values
         except mistakes() as error:
-            why = f"it raised {type(error.__cause__ or error).__name__}"
+            reason = f"it raised {type(error.__cause__ or error).__name__}"
         else:
             if _is_one_each(verdicts, rows):
                 return verdicts
         raise SpecError(
-            f"The check {rule.name} of {self._name} failed as a whole: {why}",
+            f"The check {rule.name} of {self._name} failed as a whole: {reason}",
             "validate",
             "Fix the schema and run again.",
         )
 
 
-def _together(found: Sequence[pl.LazyFrame | bool]) -> list[pl.Series]:
+def _collect_together(lazy_verdicts: Sequence[pl.LazyFrame | bool]) -> list[pl.Series]:
     """Collects frames of one column each, in one query; empty if one isn't a frame."""
     frames = [
         frame.select(pl.all().alias(str(n)))
-        for n, frame in enumerate(found)
+        for n, frame in enumerate(lazy_verdicts)
         if isinstance(frame, pl.LazyFrame)
     ]
     return (
         pl.concat(frames, how="horizontal").collect().get_columns()
-        if len(frames) == len(found)
+        if len(frames) == len(lazy_verdicts)
         else []
     )
 

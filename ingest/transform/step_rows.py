@@ -52,24 +52,26 @@ def with_deletes(
     keys = decoded.rows.select(list(primary_key))
     index = decoded.row_index.to_numpy()
     stays = np.ones(len(made_from), np.bool_)
-    again = np.flatnonzero(np.isin(index[made_from], index[removed_rows]))
-    if len(again):
-        lost = np.flatnonzero(removed_rows)
+    affected_rows = np.flatnonzero(np.isin(index[made_from], index[removed_rows]))
+    if len(affected_rows):
+        removed_numbers = np.flatnonzero(removed_rows)
         last = {
             (index[row], *key.values()): row
-            for row, key in zip(lost, keys.take(pa.array(lost)).to_pylist(), strict=True)
+            for row, key in zip(
+                removed_numbers, keys.take(pa.array(removed_numbers)).to_pylist(), strict=True
+            )
         }
-        for at in again:
-            row = made_from[at]
+        for position in affected_rows:
+            row = made_from[position]
             key = keys.slice(row, 1).to_pylist()[0]
-            stays[at] = last.get((index[row], *key.values()), -1) < row
+            stays[position] = last.get((index[row], *key.values()), -1) < row
     chosen = pa.array(removed_rows)
-    mine = Deletes(keys.filter(chosen), decoded.row_index.filter(chosen))
-    merged = mine if decoded.deletes is None else decoded.deletes.merged(mine)
+    new_deletes = Deletes(keys.filter(chosen), decoded.row_index.filter(chosen))
+    merged = new_deletes if decoded.deletes is None else decoded.deletes.merged(new_deletes)
     return replace(decoded, deletes=merged), stays
 
 
-class Asked(msgspec.Struct, frozen=True):
+class StepOutput(msgspec.Struct, frozen=True):
     """What a step computes of some columns.
 
     `may_keep`: where the message left all of them unchanged, the table keeps its value.
@@ -80,12 +82,14 @@ class Asked(msgspec.Struct, frozen=True):
     may_keep: bool
 
 
-def answerable(decoded: Decoded, asked: Sequence[Asked], kind: str, setting: str) -> Decoded:
+def refuse_unanswerable(
+    decoded: Decoded, outputs: Sequence[StepOutput], kind: str, setting: str
+) -> Decoded:
     """Refuses messages of which a step asks what they left unchanged."""
     if decoded.unavailable is None:
         return decoded
     refusals = []
-    for output in asked:
+    for output in outputs:
         rows, counts = np.unique(_rows(decoded.unavailable, output.reads), return_counts=True)
         refused = rows[counts < len(output.reads)] if output.may_keep else rows
         detail = (
@@ -96,45 +100,47 @@ def answerable(decoded: Decoded, asked: Sequence[Asked], kind: str, setting: str
     return decoded.refused(RULES, refusals)
 
 
-def marked(made: Decoded, outputs: Mapping[str, Collection[str]]) -> Decoded:
+def mark_unavailable(decoded: Decoded, outputs: Mapping[str, Collection[str]]) -> Decoded:
     """Marks what depends on a column that the message left unchanged, and empties it.
 
-    `outputs`: the columns that each column of `made` depends on, by the names before.
+    `outputs`: the columns that each column of `decoded` depends on, by the names before.
     """
-    if made.unavailable is None:
-        return made
+    if decoded.unavailable is None:
+        return decoded
     rows, marks = [], []
-    arrays = dict(zip(made.rows.schema.names, made.rows.columns, strict=True))
+    arrays = dict(zip(decoded.rows.schema.names, decoded.rows.columns, strict=True))
     for output, reads in outputs.items():
-        found = np.unique(_rows(made.unavailable, reads))
-        if len(found):
-            rows.append(found)
-            marks.append(np.repeat(output, len(found)))
-            empty = np.zeros(made.rows.num_rows, np.bool_)
-            empty[found] = True
+        row_numbers = np.unique(_rows(decoded.unavailable, reads))
+        if len(row_numbers):
+            rows.append(row_numbers)
+            marks.append(np.repeat(output, len(row_numbers)))
+            empty = np.zeros(decoded.rows.num_rows, np.bool_)
+            empty[row_numbers] = True
             kind = arrays[output].type
             arrays[output] = pc.if_else(pa.array(empty), pa.scalar(None, kind), arrays[output])
-    every = np.concatenate([np.zeros(0, np.int64), *rows])
-    order = np.argsort(every, kind="stable")
-    counts = np.bincount(every, minlength=made.rows.num_rows)
+    all_row_numbers = np.concatenate([np.zeros(0, np.int64), *rows])
+    order = np.argsort(all_row_numbers, kind="stable")
+    counts = np.bincount(all_row_numbers, minlength=decoded.rows.num_rows)
     lists = pa.ListArray.from_arrays(
         pa.array(np.concatenate([[0], np.cumsum(counts)]), pa.int32()),
         pa.array(np.concatenate([np.zeros(0, str), *marks])[order], pa.string()),
     )
-    changed = pa.RecordBatch.from_arrays(list(arrays.values()), schema=made.rows.schema)
-    return replace(made, rows=changed, unavailable=lists)
+    changed = pa.RecordBatch.from_arrays(list(arrays.values()), schema=decoded.rows.schema)
+    return replace(decoded, rows=changed, unavailable=lists)
 
 
 def unavailable_rows(decoded: Decoded, columns: Collection[str]) -> npt.NDArray[np.bool_]:
     """Returns which rows have one of some columns left unchanged by their message."""
-    found = np.zeros(decoded.rows.num_rows, np.bool_)
+    unavailable_mask = np.zeros(decoded.rows.num_rows, np.bool_)
     if decoded.unavailable is not None:
-        found[_rows(decoded.unavailable, columns)] = True
-    return found
+        unavailable_mask[_rows(decoded.unavailable, columns)] = True
+    return unavailable_mask
 
 
 def _rows(unavailable: pa.ListArray, columns: Collection[str]) -> npt.NDArray[np.int64]:
     """Finds the rows whose lists name some columns: each row once for each of them."""
     named = pc.is_in(unavailable.flatten(), pa.array(sorted(columns), pa.string()))
-    found: npt.NDArray[np.int64] = pc.list_parent_indices(unavailable).filter(named).to_numpy()
-    return found
+    row_numbers: npt.NDArray[np.int64] = (
+        pc.list_parent_indices(unavailable).filter(named).to_numpy()
+    )
+    return row_numbers

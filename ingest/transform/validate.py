@@ -35,30 +35,35 @@ class Validate:
         Raises:
             SpecError: the columns that come in are others; says how they differ.
         """
-        wanted = Columns.of(load_model(self.model))
-        given, names = {c.name: c for c in before.columns}, [c.name for c in wanted.columns]
-        wrong = [f"{name}: missing" for name in names if name not in given]
-        wrong += [
-            f"{name}: {given[name].type}, not in the schema" for name in given if name not in names
+        model_columns = Columns.of(load_model(self.model))
+        column_by_name, names = (
+            {c.name: c for c in before.columns},
+            [c.name for c in model_columns.columns],
+        )
+        mistakes = [f"{name}: missing" for name in names if name not in column_by_name]
+        mistakes += [
+            f"{name}: {column_by_name[name].type}, not in the schema"
+            for name in column_by_name
+            if name not in names
         ]
-        wrong += [
+        mistakes += [
             f"{c.name}: {t.type}, by the schema {c.type}"
-            for c in wanted.columns
-            if (t := given.get(c.name)) and t.type != c.type
+            for c in model_columns.columns
+            if (t := column_by_name.get(c.name)) and t.type != c.type
         ]
-        if not wrong and list(given) != names:
-            wrong.append(
-                f"they come in the order {', '.join(given)}, in the schema they are"
+        if not mistakes and list(column_by_name) != names:
+            mistakes.append(
+                f"they come in the order {', '.join(column_by_name)}, in the schema they are"
                 f" {', '.join(names)}"
             )
-        if wrong:
+        if mistakes:
             raise SpecError(
                 f"The rows that come to the schema {self.model} have other columns: "
-                + "; ".join(wrong),
+                + "; ".join(mistakes),
                 "spec",
                 "Make the schema, or the transform before it, say the same; nothing was read.",
             )
-        return wanted
+        return model_columns
 
     def open(self) -> Apply:
         """Makes the rules for this thread.
@@ -76,13 +81,13 @@ class _Validator:
         self._schema = Columns.of(model).arrow_schema
 
     def __call__(self, decoded: Decoded, _messages: pa.RecordBatch) -> Decoded:
-        left = decoded.refused(
+        validated = decoded.refused(
             RULES, [*_nulls(decoded.rows, self._schema), *self._rules.failures(decoded.rows)]
         )
-        if left.rows.schema.equals(self._schema):
-            return left
+        if validated.rows.schema.equals(self._schema):
+            return validated
         return replace(
-            left, rows=pa.RecordBatch.from_arrays(left.rows.columns, schema=self._schema)
+            validated, rows=pa.RecordBatch.from_arrays(validated.rows.columns, schema=self._schema)
         )
 
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from tests.admin.ward import START, Kind, Ward, hour, repaired
+from tests.admin.ward import START, DeadLetterScene, Kind, hour, repair
 from windrow.ingest.admin.dead_replay import TRIES
 from windrow.ingest.admin.edit_function import RefusedMessage, load_edit
 from windrow.ingest.admin.rebuild import rebuild
@@ -35,43 +35,43 @@ BEFORE = [
 
 
 @pytest.fixture(params=["memory", "delta", pytest.param("sqlite", marks=pytest.mark.long)])
-def ward(request: pytest.FixtureRequest, tmp_path: Path) -> Ward:
+def scene(request: pytest.FixtureRequest, tmp_path: Path) -> DeadLetterScene:
     """Two committed hours."""
-    made = Ward(tmp_path, request.param)
-    made.fill(0, 1)
-    made.run(0, 1)
-    return made
+    filled_ward = DeadLetterScene(tmp_path, request.param)
+    filled_ward.fill(0, 1)
+    filled_ward.run(0, 1)
+    return filled_ward
 
 
 @pytest.fixture
-def light(tmp_path: Path) -> Ward:
+def memory_scene(tmp_path: Path) -> DeadLetterScene:
     """The same, in memory."""
-    made = Ward(tmp_path, "memory")
-    made.fill(0, 1)
-    made.run(0, 1)
-    return made
+    filled_ward = DeadLetterScene(tmp_path, "memory")
+    filled_ward.fill(0, 1)
+    filled_ward.run(0, 1)
+    return filled_ward
 
 
 def where_broken(message: RefusedMessage) -> RefusedMessage:
     """Repairs what is no JSON, and leaves the rest as it is."""
-    return repaired(message) if message.stage == "value" else message
+    return repair(message) if message.stage == "value" else message
 
 
-def reasons(ward: Ward, n: int = 0) -> list[tuple[int, int, str]]:
+def reasons(scene: DeadLetterScene, n: int = 0) -> list[tuple[int, int, str]]:
     """Open ones, with offsets as in the first hour."""
-    return [(p, o - 6 * n, reason) for p, o, reason in ward.open(n)]
+    return [(p, o - 6 * n, reason) for p, o, reason in scene.open(n)]
 
 
 # --------------------------------------------------------------------------------------------------
 
 
-def test_todays_schema_accepts(ward: Ward) -> None:
+def test_todays_schema_accepts(scene: DeadLetterScene) -> None:
     """What it takes is a row of the message's own window, with its own place; the rest
     stays as it was; the receipt says both.
     """
-    assert reasons(ward) == BEFORE
-    letters = ward.open(1)
-    result = ward.replay_dead_letters(0, ward.pipeline(lenient=True))
+    assert reasons(scene) == BEFORE
+    letters = scene.open(1)
+    result = scene.replay_dead_letters(0, scene.pipeline(lenient=True))
     assert (result.open, result.tried, result.messages, result.rows, result.edited) == (
         6,
         6,
@@ -79,10 +79,13 @@ def test_todays_schema_accepts(ward: Ward) -> None:
         2,
         0,
     )
-    assert {(one.stage, one.count) for one in result.refused} == {("value", 2), ("rules", 2)}
-    assert reasons(ward) == [letter for letter in BEFORE if letter[2] != "wrong_type"]
-    assert [ward.ids()[hour(0).key, p, 3] for p in (0, 1)] == [[7], [7]]
-    receipt = ward.receipt(0)
+    assert {(refusal.stage, refusal.count) for refusal in result.refused} == {
+        ("value", 2),
+        ("rules", 2),
+    }
+    assert reasons(scene) == [letter for letter in BEFORE if letter[2] != "wrong_type"]
+    assert [scene.ids()[hour(0).key, p, 3] for p in (0, 1)] == [[7], [7]]
+    receipt = scene.receipt(0)
     assert result.committed.receipt == receipt
     assert (
         receipt.generation,
@@ -98,43 +101,48 @@ def test_todays_schema_accepts(ward: Ward) -> None:
     )
     assert receipt.dead_replay is not None
     assert (receipt.dead_replay.messages, receipt.dead_replay.edited) == (2, 0)
-    assert ward.open(1) == letters
-    ward.sound()
+    assert scene.open(1) == letters
+    scene.sound()
 
 
-def test_again_what_is_left(ward: Ward) -> None:
+def test_again_what_is_left(scene: DeadLetterScene) -> None:
     """One dead-letter replay stands on the one before: what it counts goes on from there, and it
     knows which attempt read the log.
     """
-    first = ward.receipt(0).attempt
-    ward.replay_dead_letters(0, ward.pipeline(lenient=True))
-    second = ward.receipt(0).attempt
-    ward.replay_dead_letters(0, ward.pipeline(lenient=True, model="Looser"))
-    receipt = ward.receipt(0)
+    first = scene.receipt(0).attempt
+    scene.replay_dead_letters(0, scene.pipeline(lenient=True))
+    second = scene.receipt(0).attempt
+    scene.replay_dead_letters(0, scene.pipeline(lenient=True, model="Looser"))
+    receipt = scene.receipt(0)
     assert receipt.dead_replay == DeadReplay(of=second, read_by=first, messages=4)
-    assert (receipt.generation, [o for _, o, _ in ward.open(0)]) == (2, [1, 1])
-    assert [ward.ids()[hour(0).key, p, 4] for p in (0, 1)] == [[-5], [-5]]
-    ward.sound()
+    assert (receipt.generation, [o for _, o, _ in scene.open(0)]) == (2, [1, 1])
+    assert [scene.ids()[hour(0).key, p, 4] for p in (0, 1)] == [[-5], [-5]]
+    scene.sound()
 
 
-def test_nothing_accepted_is_no_commit(ward: Ward) -> None:
+def test_nothing_accepted_is_no_commit(scene: DeadLetterScene) -> None:
     """Where today's schema takes none, or none was chosen, or none is open, nothing is
     written, and the result says how many there are.
     """
-    before = ward.sink.look(hour(0))
-    result = ward.replay_dead_letters(0)
-    assert (result.open, result.tried, result.messages, result.committed) == (6, 6, 0, before)
-    assert sum(one.count for one in result.refused) == 6
+    committed_before = scene.sink.look(hour(0))
+    result = scene.replay_dead_letters(0)
+    assert (result.open, result.tried, result.messages, result.committed) == (
+        6,
+        6,
+        0,
+        committed_before,
+    )
+    assert sum(refusal.count for refusal in result.refused) == 6
     for chosen in ({"reason": "no such reason"}, {"stage": "key"}):
-        assert ward.replay_dead_letters(0, ward.pipeline(lenient=True), **chosen).tried == 0
-    assert ward.sink.look(hour(0)) == before
-    ward.replay_dead_letters(0, ward.pipeline(lenient=True, model="Looser"), repaired)
-    after = ward.sink.look(hour(0))
-    assert (ward.open(0), ward.replay_dead_letters(0, ward.pipeline(model="Looser")).open) == (
+        assert scene.replay_dead_letters(0, scene.pipeline(lenient=True), **chosen).tried == 0
+    assert scene.sink.look(hour(0)) == committed_before
+    scene.replay_dead_letters(0, scene.pipeline(lenient=True, model="Looser"), repair)
+    committed_after = scene.sink.look(hour(0))
+    assert (scene.open(0), scene.replay_dead_letters(0, scene.pipeline(model="Looser")).open) == (
         [],
         0,
     )
-    assert ward.sink.look(hour(0)) == after
+    assert scene.sink.look(hour(0)) == committed_after
 
 
 @pytest.mark.parametrize(
@@ -145,53 +153,59 @@ def test_nothing_accepted_is_no_commit(ward: Ward) -> None:
         ({"stage": "rules", "reason": "wrong_type"}, [1, 3, 4]),
     ],
 )
-def test_only_the_chosen_are_tried(light: Ward, chosen: dict[str, str], offsets: list[int]) -> None:
+def test_only_the_chosen_are_tried(
+    memory_scene: DeadLetterScene, chosen: dict[str, str], offsets: list[int]
+) -> None:
     """By stage, by reason, or by both; the others stay as they were, also where they
     could be replayed.
     """
-    light.replay_dead_letters(0, light.pipeline(lenient=True, model="Looser"), **chosen)
-    assert [o for p, o, _ in light.open(0) if p == 0] == offsets
-    assert light.verdict().ok
+    memory_scene.replay_dead_letters(
+        0, memory_scene.pipeline(lenient=True, model="Looser"), **chosen
+    )
+    assert [o for p, o, _ in memory_scene.open(0) if p == 0] == offsets
+    assert memory_scene.verdict().ok
 
 
-def test_what_stays_is_the_whole_message(light: Ward) -> None:
+def test_what_stays_is_the_whole_message(memory_scene: DeadLetterScene) -> None:
     """A letter that stays, tried or not, has the bytes, headers and reason that it had;
     its attempt is the dead-letter replay's.
     """
-    before = light.store.read(hour(0), light.receipt(0).attempt).to_pylist()
-    light.replay_dead_letters(
+    letters_before = memory_scene.store.read(hour(0), memory_scene.receipt(0).attempt).to_pylist()
+    memory_scene.replay_dead_letters(
         0,
-        light.pipeline(lenient=True),
+        memory_scene.pipeline(lenient=True),
         lambda message: replace(message, key=b"edited", headers=()),
         reason="wrong_type",
     )
-    after = light.store.read(hour(0), light.receipt(0).attempt).to_pylist()
-    own = {"attempt", "generation"}
-    wanted = [
-        {k: v for k, v in letter.items() if k not in own}
-        for letter in before
+    letters_after = memory_scene.store.read(hour(0), memory_scene.receipt(0).attempt).to_pylist()
+    changed_columns = {"attempt", "generation"}
+    expected = [
+        {k: v for k, v in letter.items() if k not in changed_columns}
+        for letter in letters_before
         if letter["reason"] != "wrong_type"
     ]
-    assert [{k: v for k, v in letter.items() if k not in own} for letter in after] == wanted
-    assert {letter["generation"] for letter in after} == {1}
+    assert [
+        {k: v for k, v in letter.items() if k not in changed_columns} for letter in letters_after
+    ] == expected
+    assert {letter["generation"] for letter in letters_after} == {1}
 
 
-def test_a_dry_run_writes_nothing(ward: Ward) -> None:
+def test_a_dry_run_writes_nothing(scene: DeadLetterScene) -> None:
     """It says what would be replayed, and neither table nor dead letters nor a staged
     file is touched.
     """
     state = sorted(
         (p, p.stat().st_mtime_ns)
-        for p in ward.folder.rglob("*")
+        for p in scene.folder.rglob("*")
         if p.is_file() and "table" in str(p)
     )
-    committed = ward.sink.look(hour(0))
-    result = ward.replay_dead_letters(0, ward.pipeline(lenient=True), repaired, dry_run=True)
+    committed = scene.sink.look(hour(0))
+    result = scene.replay_dead_letters(0, scene.pipeline(lenient=True), repair, dry_run=True)
     assert (result.messages, result.rows, result.edited, result.committed) == (6, 6, 6, committed)
     assert (
         sorted(
             (p, p.stat().st_mtime_ns)
-            for p in ward.folder.rglob("*")
+            for p in scene.folder.rglob("*")
             if p.is_file() and "table" in str(p)
         )
         == state
@@ -202,11 +216,11 @@ def test_messages_that_need_no_row(tmp_path: Path) -> None:
     """A tombstone that today's spec drops is no dead letter any more and no row: it is
     counted as dropped.
     """
-    ward = Ward(tmp_path, "memory")
-    ward.produce(0, b'{"id": 1}', None, b'{"id": 2}')
-    ward.run(0)
-    result = ward.replay_dead_letters(0, ward.pipeline(on_null="drop"))
-    counts = ward.receipt(0).counts
+    scene = DeadLetterScene(tmp_path, "memory")
+    scene.produce(0, b'{"id": 1}', None, b'{"id": 2}')
+    scene.run(0)
+    result = scene.replay_dead_letters(0, scene.pipeline(on_null="drop"))
+    counts = scene.receipt(0).counts
     assert (result.messages, result.rows, counts.dead, counts.dropped, counts.valid) == (
         2,
         0,
@@ -214,12 +228,12 @@ def test_messages_that_need_no_row(tmp_path: Path) -> None:
         2,
         4,
     )
-    for offsets in ward.known.values():
+    for offsets in scene.expected_ids.values():
         del offsets[1]
-    ward.sound()
+    scene.sound()
 
 
-def test_several_rows_of_a_message(light: Ward) -> None:
+def test_several_rows_of_a_message(memory_scene: DeadLetterScene) -> None:
     """A message that becomes two rows is one replayed message."""
 
     class Twice:
@@ -236,64 +250,66 @@ def test_several_rows_of_a_message(light: Ward) -> None:
 
             return twice
 
-    pipeline = light.pipeline(lenient=True, transform=Twice)
-    result = light.replay_dead_letters(0, pipeline, stage="schema")
-    receipt = light.receipt(0)
+    pipeline = memory_scene.pipeline(lenient=True, transform=Twice)
+    result = memory_scene.replay_dead_letters(0, pipeline, stage="schema")
+    receipt = memory_scene.receipt(0)
     assert (result.messages, result.rows) == (2, 4)
     assert (receipt.counts.valid, receipt.counts.rows, receipt.counts.dead) == (8, 10, 4)
-    assert [f for f in light.verified().findings if f.level == "wrong"] == []
+    assert [f for f in memory_scene.verified().findings if f.level == "wrong"] == []
 
 
 # --------------------------------------------------------------------------------------------------
 
 
-def test_an_edit_repairs(ward: Ward) -> None:
+def test_an_edit_repairs(scene: DeadLetterScene) -> None:
     """What the function makes of a message is judged in its place; its place and window
     are its own; edited ones are counted.
     """
-    ward.expect()
-    result = ward.replay_dead_letters(0, ward.pipeline(), repaired, reason="not_json")
+    scene.expect()
+    result = scene.replay_dead_letters(0, scene.pipeline(), repair, reason="not_json")
     assert (result.messages, result.edited) == (2, 2)
-    assert [ward.ids()[hour(0).key, p, 1] for p in (0, 1)] == [[1001], [1001]]
-    dead_replay = ward.receipt(0).dead_replay
+    assert [scene.ids()[hour(0).key, p, 1] for p in (0, 1)] == [[1001], [1001]]
+    dead_replay = scene.receipt(0).dead_replay
     assert dead_replay is not None
     assert (dead_replay.messages, dead_replay.edited) == (2, 2)
-    ward.sound()
+    scene.sound()
 
 
-def test_an_edit_that_changes_nothing_edits_nothing(light: Ward) -> None:
+def test_an_edit_that_changes_nothing_edits_nothing(memory_scene: DeadLetterScene) -> None:
     """A message that it gives back as it was is tried as it lies in the log."""
     assert (
-        light.replay_dead_letters(
+        memory_scene.replay_dead_letters(
             0,
-            light.pipeline(lenient=True),
+            memory_scene.pipeline(lenient=True),
             lambda message: replace(message, headers=tuple(message.headers)),
         ).edited
         == 0
     )
-    assert light.receipt(0).dead_replay == DeadReplay(
-        light.receipt(0).dead_replay.of, light.receipt(0).dead_replay.of, 2
+    assert memory_scene.receipt(0).dead_replay == DeadReplay(
+        memory_scene.receipt(0).dead_replay.of, memory_scene.receipt(0).dead_replay.of, 2
     )  # type: ignore[union-attr]
 
 
-def test_none_leaves_a_message_alone(light: Ward) -> None:
+def test_none_leaves_a_message_alone(memory_scene: DeadLetterScene) -> None:
     """It isn't even tried."""
-    result = light.replay_dead_letters(
-        0, light.pipeline(lenient=True), lambda message: None if message.partition else message
+    result = memory_scene.replay_dead_letters(
+        0,
+        memory_scene.pipeline(lenient=True),
+        lambda message: None if message.partition else message,
     )
     assert (result.tried, result.messages) == (3, 1)
-    assert light.verdict().ok
+    assert memory_scene.verdict().ok
 
 
-def test_an_edit_sees_the_whole_message(light: Ward) -> None:
+def test_an_edit_sees_the_whole_message(memory_scene: DeadLetterScene) -> None:
     """Place, bytes, headers in order, and why it was refused."""
-    seen: list[RefusedMessage] = []
+    messages: list[RefusedMessage] = []
 
     def look(message: RefusedMessage) -> None:
-        seen.append(message)
+        messages.append(message)
 
-    light.replay_dead_letters(0, light.pipeline(), look)
-    first = next(m for m in seen if (m.partition, m.offset) == (1, 1))
+    memory_scene.replay_dead_letters(0, memory_scene.pipeline(), look)
+    first = next(m for m in messages if (m.partition, m.offset) == (1, 1))
     assert (first.topic, first.key, first.value, first.headers) == (
         "shop.things",
         b"k",
@@ -355,18 +371,20 @@ def edit(message):
         ),
     ],
 )
-def test_an_edit_that_is_wrong_ends_the_dead_replay(light: Ward, body: str, says: str) -> None:
+def test_an_edit_that_is_wrong_ends_the_dead_replay(
+    memory_scene: DeadLetterScene, body: str, says: str
+) -> None:
     """It is told by its line and by the message's place, without a payload; nothing is
     committed.
     """
-    script = light.folder / "fix.py"
+    script = memory_scene.folder / "fix.py"
     script.write_text(SCRIPT.format(body))
-    before = light.sink.look(hour(0))
+    committed_before = memory_scene.sink.look(hour(0))
     with pytest.raises(SpecError) as refused:
-        light.replay_dead_letters(0, light.pipeline(), load_edit(script))
+        memory_scene.replay_dead_letters(0, memory_scene.pipeline(), load_edit(script))
     assert says.format(script=script) in str(refused.value)
     assert "poison" not in str(refused.value)
-    assert light.sink.look(hour(0)) == before
+    assert memory_scene.sink.look(hour(0)) == committed_before
 
 
 @pytest.mark.parametrize(
@@ -395,26 +413,28 @@ def test_a_script_that_is_none(tmp_path: Path, text: str | None, says: str) -> N
 # --------------------------------------------------------------------------------------------------
 
 
-def test_a_window_that_is_not_committed_is_run(light: Ward) -> None:
+def test_a_window_that_is_not_committed_is_run(memory_scene: DeadLetterScene) -> None:
     """Its messages are in the topic, and all of them are read again by a run."""
     with pytest.raises(RefusedError, match="isn't committed, so it has no dead letters to replay"):
-        light.replay_dead_letters(2)
+        memory_scene.replay_dead_letters(2)
 
 
-def test_a_sink_without_replacements_is_not_asked(light: Ward) -> None:
+def test_a_sink_without_replacements_is_not_asked(memory_scene: DeadLetterScene) -> None:
     """A table that takes no further generation: refused before anything is read."""
-    light.sink.store.capabilities = Capabilities(replaces=False)
+    memory_scene.sink.store.capabilities = Capabilities(replaces=False)
     with pytest.raises(SpecError, match="can't be replayed"):
-        light.replay_dead_letters(0, light.pipeline(lenient=True))
+        memory_scene.replay_dead_letters(0, memory_scene.pipeline(lenient=True))
 
 
-@pytest.mark.parametrize("how", ["lost", "twice", "changed", "elsewhere"])
-def test_letters_that_are_not_the_receipts_are_refused(light: Ward, how: str) -> None:
+@pytest.mark.parametrize("damage", ["lost", "twice", "changed", "elsewhere"])
+def test_letters_that_are_not_the_receipts_are_refused(
+    memory_scene: DeadLetterScene, damage: str
+) -> None:
     """A dead letter that is gone, there twice, or another one than was refused: nothing
     is replayed, and it is said of which split.
     """
-    kept = light.store.store.content
-    pieces = kept.rows[hour(0).key]
+    content = memory_scene.store.store.content
+    pieces = content.rows[hour(0).key]
     first = pieces[0]
     value, offset = first.schema.get_field_index("value"), first.schema.get_field_index("_offset")
     changed = {
@@ -424,14 +444,14 @@ def test_letters_that_are_not_the_receipts_are_refused(light: Ward, how: str) ->
             value, first.schema.field(value), [[b"other"] * first.num_rows]
         ),
         "elsewhere": first.set_column(offset, first.schema.field(offset), [[77] * first.num_rows]),
-    }[how]
-    light.store.store.content = replace(kept, rows={hour(0).key: (changed, *pieces[1:])})
-    before = light.sink.look(hour(0))
+    }[damage]
+    memory_scene.store.store.content = replace(content, rows={hour(0).key: (changed, *pieces[1:])})
+    committed_before = memory_scene.sink.look(hour(0))
     with pytest.raises(
         RefusedError, match=r"are not those of its receipt: shop.things\[0\] offsets 0 to 6"
     ):
-        light.replay_dead_letters(0, light.pipeline(lenient=True))
-    assert light.sink.look(hour(0)) == before
+        memory_scene.replay_dead_letters(0, memory_scene.pipeline(lenient=True))
+    assert memory_scene.sink.look(hour(0)) == committed_before
 
 
 # --------------------------------------------------------------------------------------------------
@@ -441,35 +461,39 @@ POINTS = CRASH_POINTS[CRASH_POINTS.index("write.middle") :]
 
 @pytest.mark.some(3)
 @pytest.mark.parametrize("point", POINTS)
-def test_killed_anywhere(ward: Ward, point: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_killed_anywhere(
+    scene: DeadLetterScene, point: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Dead at any point, each message is on exactly one side; the next replay accepts
     what is left, once.
     """
-    ward.expect()
+    scene.expect()
     monkeypatch.setenv("WINDROW_CRASH", f"{point}:raise")
     with pytest.raises(CrashError):
-        ward.replay_dead_letters(0, ward.pipeline(lenient=True, model="Looser"), where_broken)
+        scene.replay_dead_letters(0, scene.pipeline(lenient=True, model="Looser"), where_broken)
     monkeypatch.delenv("WINDROW_CRASH")
-    assert ward.verdict().ok, str(ward.verdict())
-    there = point in ("commit.after", "report.before")
-    assert len(ward.open(0)) == (0 if there else 6)
-    result = ward.replay_dead_letters(0, ward.pipeline(lenient=True, model="Looser"), where_broken)
-    assert result.messages == (0 if there else 6)
-    assert (ward.open(0), ward.receipt(0).generation) == ([], 1)
-    ward.sound()
-    assert ward.verified().findings == ()  # nor does the ledger lack anything
+    assert scene.verdict().ok, str(scene.verdict())
+    is_committed = point in ("commit.after", "report.before")
+    assert len(scene.open(0)) == (0 if is_committed else 6)
+    result = scene.replay_dead_letters(
+        0, scene.pipeline(lenient=True, model="Looser"), where_broken
+    )
+    assert result.messages == (0 if is_committed else 6)
+    assert (scene.open(0), scene.receipt(0).generation) == ([], 1)
+    scene.sound()
+    assert scene.verified().findings == ()  # nor does the ledger lack anything
 
 
-def test_an_unknown_outcome_is_looked_at(light: Ward) -> None:
+def test_an_unknown_outcome_is_looked_at(memory_scene: DeadLetterScene) -> None:
     """A commit that wasn't answered may have arrived: the next dead-letter replay finds out, and
     accepts what is left.
     """
-    light.sink.store.fault = "lost"
+    memory_scene.sink.store.fault = "lost"
     with pytest.raises(OutcomeUnknownError):
-        light.replay_dead_letters(0, light.pipeline(lenient=True))
-    assert light.verdict().ok
-    assert light.replay_dead_letters(0, light.pipeline(lenient=True)).messages == 2
-    light.sound()
+        memory_scene.replay_dead_letters(0, memory_scene.pipeline(lenient=True))
+    assert memory_scene.verdict().ok
+    assert memory_scene.replay_dead_letters(0, memory_scene.pipeline(lenient=True)).messages == 2
+    memory_scene.sound()
 
 
 class Interrupted:
@@ -487,79 +511,79 @@ class Interrupted:
         return self._sink.commit(receipt, staged)  # type: ignore[no-any-return]
 
 
-def test_two_dead_replays_at_once(ward: Ward) -> None:
+def test_two_dead_replays_at_once(scene: DeadLetterScene) -> None:
     """The one that comes second looks again, and accepts what the first has left: nothing
     twice, nothing lost.
     """
-    ward.expect()
-    lenient = ward.pipeline(lenient=True)
+    scene.expect()
+    lenient = scene.pipeline(lenient=True)
     slow = replace(
         lenient,
-        sink=Interrupted(ward.sink, lambda: ward.replay_dead_letters(0, lenient, stage="schema")),
+        sink=Interrupted(scene.sink, lambda: scene.replay_dead_letters(0, lenient, stage="schema")),
     )
-    result = ward.replay_dead_letters(0, slow, where_broken)
-    assert (result.open, result.messages, ward.receipt(0).generation) == (4, 2, 2)
-    assert {o for _, o, _ in ward.open(0)} == {4}
-    ward.sound()
+    result = scene.replay_dead_letters(0, slow, where_broken)
+    assert (result.open, result.messages, scene.receipt(0).generation) == (4, 2, 2)
+    assert {o for _, o, _ in scene.open(0)} == {4}
+    scene.sound()
 
 
-def test_a_replay_comes_first(ward: Ward) -> None:
+def test_a_replay_comes_first(scene: DeadLetterScene) -> None:
     """A dead-letter replay that slept through a replay stands on a generation that is gone: it
     begins anew on the new one.
     """
     slow = replace(
-        ward.pipeline(lenient=True),
-        sink=Interrupted(ward.sink, lambda: replay(ward, lenient=False)),
+        scene.pipeline(lenient=True),
+        sink=Interrupted(scene.sink, lambda: replay(scene, lenient=False)),
     )
-    result = ward.replay_dead_letters(0, slow)
-    receipt = ward.receipt(0)
+    result = scene.replay_dead_letters(0, slow)
+    receipt = scene.receipt(0)
     assert (result.messages, receipt.generation) == (2, 2)
     assert receipt.dead_replay is not None
     assert receipt.dead_replay.read_by == receipt.dead_replay.of
-    ward.sound()
+    scene.sound()
 
 
-def test_a_window_replay_that_accepts_all_comes_first(ward: Ward) -> None:
+def test_a_window_replay_that_accepts_all_comes_first(scene: DeadLetterScene) -> None:
     """Then there is nothing left to fix."""
     slow = replace(
-        ward.pipeline(lenient=True),
-        sink=Interrupted(ward.sink, lambda: replay(ward, lenient=True, model="Looser")),
+        scene.pipeline(lenient=True),
+        sink=Interrupted(scene.sink, lambda: replay(scene, lenient=True, model="Looser")),
     )
-    result = ward.replay_dead_letters(0, slow, stage="schema")
-    assert (result.messages, ward.receipt(0).generation, len(ward.open(0))) == (0, 1, 2)
-    ward.sound()
+    result = scene.replay_dead_letters(0, slow, stage="schema")
+    assert (result.messages, scene.receipt(0).generation, len(scene.open(0))) == (0, 1, 2)
+    scene.sound()
 
 
-def test_a_dead_replay_comes_first(ward: Ward) -> None:
+def test_a_dead_replay_comes_first(scene: DeadLetterScene) -> None:
     """A replay that slept through a dead-letter replay writes nothing, for the generation that it
     aimed at is there: replayed messages stay.
     """
-    ward.expect()
-    pipeline = ward.pipeline(lenient=True)
+    scene.expect()
+    pipeline = scene.pipeline(lenient=True)
     slow = replace(
         pipeline,
         sink=Interrupted(
-            ward.sink, lambda: ward.replay_dead_letters(0, pipeline, repaired, stage="value")
+            scene.sink, lambda: scene.replay_dead_letters(0, pipeline, repair, stage="value")
         ),
     )
     result = run(slow, hour(0), Request("replay", replace=True))
-    assert (result.recovered, ward.receipt(0).generation) == (True, 1)
-    ward.sound()
+    assert (result.recovered, scene.receipt(0).generation) == (True, 1)
+    scene.sound()
     run(pipeline, hour(1), Request("replay", replace=True))
-    ward.sound()
+    scene.sound()
 
 
-def test_others_who_never_stop(light: Ward) -> None:
+def test_others_who_never_stop(memory_scene: DeadLetterScene) -> None:
     """A dead-letter replay that others always come before gives up after some tries, with nothing
     committed by itself.
     """
-    pipeline = light.pipeline(lenient=True)
+    pipeline = memory_scene.pipeline(lenient=True)
     turns = 0
 
     def turn() -> None:
         nonlocal turns
         turns += 1
-        run(light.pipeline(), hour(0), Request(f"replay {turns}", replace=True))
+        run(memory_scene.pipeline(), hour(0), Request(f"replay {turns}", replace=True))
 
     class Always(Interrupted):
         def commit(self, receipt: Receipt, staged: Any) -> Outcome:
@@ -569,10 +593,10 @@ def test_others_who_never_stop(light: Ward) -> None:
     with pytest.raises(
         UnreachableError, match=f"in each of {TRIES} attempts, another run committed"
     ):
-        light.replay_dead_letters(0, replace(pipeline, sink=Always(light.sink, turn)))
+        memory_scene.replay_dead_letters(0, replace(pipeline, sink=Always(memory_scene.sink, turn)))
     assert turns == TRIES
-    assert light.receipt(0).dead_replay is None
-    light.sound()
+    assert memory_scene.receipt(0).dead_replay is None
+    memory_scene.sound()
 
 
 @pytest.mark.some(1)
@@ -583,10 +607,10 @@ def test_random_histories(
     """Dead-letter replays and replays by one schema or another, killed or not, in any order: after
     each step all is on one side, once.
     """
-    ward = Ward(tmp_path, dice.choice(["memory", "sqlite"]))
-    ward.fill(0)
-    ward.run(0)
-    ward.expect()
+    scene = DeadLetterScene(tmp_path, dice.choice(["memory", "sqlite"]))
+    scene.fill(0)
+    scene.run(0)
+    scene.expect()
     for step in range(12):
         schema = {"lenient": dice.random() < 0.5, "model": dice.choice(["Thing", "Looser"])}
         chosen = dice.choice([{}, {"stage": "value"}, {"reason": "wrong_type"}, {"stage": "rules"}])
@@ -595,78 +619,80 @@ def test_random_histories(
             monkeypatch.setenv("WINDROW_CRASH", f"{point}:raise")
         with suppress(CrashError, RefusedError):
             if dice.random() < 0.3:
-                again = Request(f"replay {step}", replace=True, accept_fewer=dice.random() < 0.5)
-                run(ward.pipeline(**schema), hour(0), again)
+                replay_request = Request(
+                    f"replay {step}", replace=True, accept_fewer=dice.random() < 0.5
+                )
+                run(scene.pipeline(**schema), hour(0), replay_request)
             else:
-                ward.replay_dead_letters(
-                    0, ward.pipeline(**schema), dice.choice([None, where_broken]), **chosen
+                scene.replay_dead_letters(
+                    0, scene.pipeline(**schema), dice.choice([None, where_broken]), **chosen
                 )
         monkeypatch.delenv("WINDROW_CRASH", raising=False)
-        assert ward.verdict().ok, (
-            f"part {part}, step {step}: {schema} {chosen} {point}: {ward.verdict()}"
+        assert scene.verdict().ok, (
+            f"part {part}, step {step}: {schema} {chosen} {point}: {scene.verdict()}"
         )
-    ward.replay_dead_letters(0, ward.pipeline(lenient=True, model="Looser"), where_broken)
-    assert ward.open(0) == []
-    ward.sound()
+    scene.replay_dead_letters(0, scene.pipeline(lenient=True, model="Looser"), where_broken)
+    assert scene.open(0) == []
+    scene.sound()
 
 
 # --------------------------------------------------------------------------------------------------
 
 
-def replay(ward: Ward, *, accept_fewer: bool = False, **over: Any) -> Any:
+def replay(scene: DeadLetterScene, *, accept_fewer: bool = False, **over: Any) -> Any:
     """Replace the first hour."""
     return run(
-        ward.pipeline(**over),
+        scene.pipeline(**over),
         hour(0),
         Request(f"replay {over}", replace=True, accept_fewer=accept_fewer),
     )
 
 
-def test_a_replay_of_what_todays_schema_accepted(ward: Ward) -> None:
+def test_a_replay_of_what_todays_schema_accepted(scene: DeadLetterScene) -> None:
     """Reads the log: with today's schema the same messages are rows, with the schema of
     before they are dead letters, each once.
     """
-    ward.replay_dead_letters(0, ward.pipeline(lenient=True))
-    rows = ward.ids()
-    replay(ward, lenient=True)
-    assert ward.ids() == rows
-    assert ward.receipt(0).dead_replay is None
-    ward.sound()
-    ward.replay_dead_letters(0, ward.pipeline(lenient=True, model="Looser"), stage="rules")
-    replay(ward)
-    assert (reasons(ward), ward.receipt(0).generation) == (BEFORE, 4)
-    ward.sound()
+    scene.replay_dead_letters(0, scene.pipeline(lenient=True))
+    rows = scene.ids()
+    replay(scene, lenient=True)
+    assert scene.ids() == rows
+    assert scene.receipt(0).dead_replay is None
+    scene.sound()
+    scene.replay_dead_letters(0, scene.pipeline(lenient=True, model="Looser"), stage="rules")
+    replay(scene)
+    assert (reasons(scene), scene.receipt(0).generation) == (BEFORE, 4)
+    scene.sound()
 
 
-def test_a_replay_does_not_undo_edits_unasked(ward: Ward) -> None:
+def test_a_replay_does_not_undo_edits_unasked(scene: DeadLetterScene) -> None:
     """What was edited isn't so in the log: a replay is refused before it reads; told to
     go on, they are open dead letters again.
     """
-    ward.expect()
-    ward.replay_dead_letters(0, ward.pipeline(), repaired, stage="value")
-    ward.replay_dead_letters(0, ward.pipeline(lenient=True))
-    before = ward.sink.look(hour(0))
+    scene.expect()
+    scene.replay_dead_letters(0, scene.pipeline(), repair, stage="value")
+    scene.replay_dead_letters(0, scene.pipeline(lenient=True))
+    committed_before = scene.sink.look(hour(0))
     with pytest.raises(RefusedError, match="holds 2 messages edited for a dead-letter replay"):
-        replay(ward)
-    assert ward.sink.look(hour(0)) == before
-    replay(ward, accept_fewer=True)
-    assert reasons(ward) == BEFORE
-    ward.sound()
-    ward.replay_dead_letters(0, ward.pipeline(), repaired, stage="value")
-    assert [ward.ids()[hour(0).key, p, 1] for p in (0, 1)] == [[1001], [1001]]
-    ward.sound()
+        replay(scene)
+    assert scene.sink.look(hour(0)) == committed_before
+    replay(scene, accept_fewer=True)
+    assert reasons(scene) == BEFORE
+    scene.sound()
+    scene.replay_dead_letters(0, scene.pipeline(), repair, stage="value")
+    assert [scene.ids()[hour(0).key, p, 1] for p in (0, 1)] == [[1001], [1001]]
+    scene.sound()
 
 
 # --------------------------------------------------------------------------------------------------
 
 
-def test_a_receipt_says_which_dead_replay_made_it(light: Ward) -> None:
+def test_a_receipt_says_which_dead_replay_made_it(memory_scene: DeadLetterScene) -> None:
     """None of a generation that was read from the log; else it comes back whole."""
-    plain = light.receipt(0)
+    plain = memory_scene.receipt(0)
     assert json.loads(to_json(plain))["dead_replay"] is None
-    light.replay_dead_letters(0, light.pipeline(lenient=True))
-    assert from_json(to_json(light.receipt(0)), Receipt) == light.receipt(0)
-    assert json.loads(to_json(light.receipt(0)))["dead_replay"] == {
+    memory_scene.replay_dead_letters(0, memory_scene.pipeline(lenient=True))
+    assert from_json(to_json(memory_scene.receipt(0)), Receipt) == memory_scene.receipt(0)
+    assert json.loads(to_json(memory_scene.receipt(0)))["dead_replay"] == {
         "of": plain.attempt,
         "read_by": plain.attempt,
         "messages": 2,
@@ -679,41 +705,41 @@ def test_a_lost_ledger_and_a_lost_receipt(tmp_path: Path) -> None:
     """A ledger rebuilt from a replayed window's receipt, and that receipt put back from
     the ledger, are what they were.
     """
-    ward = Ward(tmp_path, "delta")
-    ward.fill(0, 1)
-    ward.run(0, 1)
-    ward.expect()
-    ward.replay_dead_letters(0, ward.pipeline(lenient=True), repaired, stage="value")
+    scene = DeadLetterScene(tmp_path, "delta")
+    scene.fill(0, 1)
+    scene.run(0, 1)
+    scene.expect()
+    scene.replay_dead_letters(0, scene.pipeline(lenient=True), repair, stage="value")
     (tmp_path / "state.db").unlink()
-    pipeline = ward.pipeline()
+    pipeline = scene.pipeline()
     assert rebuild("things", pipeline.sink, pipeline.ledger).windows == 2
-    ward.sound()
+    scene.sound()
     newest = max((tmp_path / "table" / "_windrow" / "receipts").glob("2026-01-05T00_00_00Z.1.*"))
     newest.unlink()
-    ward.sink = type(ward.sink)(str(tmp_path / "table"), ward.sink.schema)
-    assert restore("things", ward.sink, ward.pipeline().ledger, dry_run=False).windows == (
+    scene.sink = type(scene.sink)(str(tmp_path / "table"), scene.sink.schema)
+    assert restore("things", scene.sink, scene.pipeline().ledger, dry_run=False).windows == (
         hour(0).key,
     )
-    ward.sound()
-    assert ward.replay_dead_letters(0, ward.pipeline(lenient=True)).messages == 2
-    ward.sound()
+    scene.sound()
+    assert scene.replay_dead_letters(0, scene.pipeline(lenient=True)).messages == 2
+    scene.sound()
 
 
 def test_a_dead_replay_after_compaction(tmp_path: Path) -> None:
     """Delta's own maintenance of both tables, before and after it, changes nothing."""
     from deltalake import DeltaTable
 
-    ward = Ward(tmp_path, "delta")
-    ward.fill(0, 1)
-    ward.run(0, 1)
-    for place in ("table", "table_dead"):
-        DeltaTable(str(tmp_path / place)).optimize.compact()
-    ward.replay_dead_letters(0, ward.pipeline(lenient=True))
-    for place in ("table", "table_dead"):
-        DeltaTable(str(tmp_path / place)).optimize.compact()
-    assert [f for f in ward.verified().findings if f.level == "wrong"] == []
-    assert ward.replay_dead_letters(0, ward.pipeline(lenient=True, model="Looser")).messages == 2
-    assert [f for f in ward.verified().findings if f.level == "wrong"] == []
+    scene = DeadLetterScene(tmp_path, "delta")
+    scene.fill(0, 1)
+    scene.run(0, 1)
+    for folder in ("table", "table_dead"):
+        DeltaTable(str(tmp_path / folder)).optimize.compact()
+    scene.replay_dead_letters(0, scene.pipeline(lenient=True))
+    for folder in ("table", "table_dead"):
+        DeltaTable(str(tmp_path / folder)).optimize.compact()
+    assert [f for f in scene.verified().findings if f.level == "wrong"] == []
+    assert scene.replay_dead_letters(0, scene.pipeline(lenient=True, model="Looser")).messages == 2
+    assert [f for f in scene.verified().findings if f.level == "wrong"] == []
 
 
 def test_kinds_of_wards() -> None:

@@ -68,19 +68,19 @@ def hour(n: int) -> Window:
 @pytest.fixture
 def broker() -> MemoryBroker:
     """Has the messages of `HOURS`."""
-    made = MemoryBroker()
-    made.create_topic(TP.topic, partitions=1, retention_ms=None)
+    new_broker = MemoryBroker()
+    new_broker.create_topic(TP.topic, partitions=1, retention_ms=None)
     for n, messages in enumerate(HOURS):
         for i, (number, name) in enumerate(messages):
             value = None if name is None else b'{"name": "%s"}' % name.encode()
-            made.produce(
+            new_broker.produce(
                 TP,
                 value,
                 key=b'{"id": %d}' % number,
                 timestamp=START + timedelta(hours=n, seconds=i),
                 headers=[],
             )
-    return made
+    return new_broker
 
 
 def pipeline(folder: Path, broker: MemoryBroker, model: str, mode: str = "upsert") -> Pipeline:
@@ -112,7 +112,7 @@ def pipeline(folder: Path, broker: MemoryBroker, model: str, mode: str = "upsert
     )
 
 
-def folded() -> dict[int, str]:
+def fold_hours() -> dict[int, str]:
     """What all messages come to."""
     table: dict[int, str] = {}
     for number, name in (message for messages in HOURS for message in messages):
@@ -123,9 +123,9 @@ def folded() -> dict[int, str]:
     return table
 
 
-def held(made: Pipeline) -> dict[int, str]:
+def name_by_id(keyed_pipeline: Pipeline) -> dict[int, str]:
     """What the table holds."""
-    rows = [row for batch in made.sink.audit().keyed.every() for row in batch.to_pylist()]
+    rows = [row for batch in keyed_pipeline.sink.audit().keyed.every() for row in batch.to_pylist()]
     return {row["id"]: row["name"] for row in rows if not row.get("_deleted")}
 
 
@@ -143,12 +143,15 @@ def test_replayed_rows_and_deletes_count_where_they_lie(
     done: list[DeadReplayResult] = [
         replay_dead_letters(looser, hour(n), DeadReplayRequest("dead_replay")) for n in order
     ]
-    assert sorted((one.open, one.messages, one.rows) for one in done) == [(1, 1, 1), (6, 6, 6)]
-    assert held(looser) == folded()
-    found = verify(
+    assert sorted((replay.open, replay.messages, replay.rows) for replay in done) == [
+        (1, 1, 1),
+        (6, 6, 6),
+    ]
+    assert name_by_id(looser) == fold_hours()
+    verified = verify(
         "users", looser.sink, looser.dead_letters, looser.ledger, looser.broker, deep=True
     )
-    assert [f for f in found.findings if f.level == "wrong"] == []
+    assert [f for f in verified.findings if f.level == "wrong"] == []
     counts = done[order.index(0)].committed.receipt.counts
     assert (counts.read, counts.valid, counts.rows, counts.deletes, counts.dead) == (
         10,
@@ -163,10 +166,10 @@ def test_a_replayed_message_may_be_a_delete(tmp_path: Path, broker: MemoryBroker
     """An edit that takes the value away deletes the key, unless a later message tells
     of it; an older window hears of that.
     """
-    made = pipeline(tmp_path, broker, "User")
-    run(made, hour(1), Request("r1"))
+    user_pipeline = pipeline(tmp_path, broker, "User")
+    run(user_pipeline, hour(1), Request("r1"))
     done = replay_dead_letters(
-        made,
+        user_pipeline,
         hour(1),
         DeadReplayRequest(
             "dead_replay", edit=lambda message: replace(message, key=b'{"id": 4}', value=None)
@@ -179,4 +182,6 @@ def test_a_replayed_message_may_be_a_delete(tmp_path: Path, broker: MemoryBroker
         2,
     )
     run(pipeline(tmp_path, broker, "Looser"), hour(0), Request("r0"))
-    assert held(made) == {number: name for number, name in folded().items() if number not in (4, 7)}
+    assert name_by_id(user_pipeline) == {
+        number: name for number, name in fold_hours().items() if number not in (4, 7)
+    }

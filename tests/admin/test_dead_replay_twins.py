@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 
 from tests.admin.test_dead_replay import Interrupted
-from tests.admin.ward import Ward, hour
+from tests.admin.ward import DeadLetterScene, hour
 from windrow.ingest.crashpoints import CrashError
 from windrow.ingest.model.plan import Window
 from windrow.ingest.model.receipt import Committed, Receipt, Staged
@@ -23,14 +23,18 @@ from windrow.ingest.testing.checker import Report
 from windrow.ingest.testing.sink import MemoryDeadLetters, tables
 
 
-def attempts(letters: MemoryDeadLetters, window: Window) -> list[str]:
+def attempts_of(letters: MemoryDeadLetters, window: Window) -> list[str]:
     """Those that left dead letters of a window, in their order."""
     content = letters.store.content
     named = [
         DeadLetterTable.window_of_note(name, "dead")
         for name in ({} if content is None else content.notes)
     ]
-    return [said[1] for said in named if said is not None and said[0] == window.key]
+    return [
+        window_and_attempt[1]
+        for window_and_attempt in named
+        if window_and_attempt is not None and window_and_attempt[0] == window.key
+    ]
 
 
 class ResolvedFirst(MemoryDeadLetters):
@@ -39,7 +43,7 @@ class ResolvedFirst(MemoryDeadLetters):
     """
 
     def read(self, window: Window, attempt: str, limit: int | None = None) -> pa.Table:
-        newest = attempts(self, window)
+        newest = attempts_of(self, window)
         return super().read(window, newest[-1] if newest else attempt, limit)
 
 
@@ -49,7 +53,7 @@ class ResolvedAfter(MemoryDeadLetters):
     """
 
     def read(self, window: Window, attempt: str, limit: int | None = None) -> pa.Table:
-        return super().read(window, attempts(self, window)[0], limit)
+        return super().read(window, attempts_of(self, window)[0], limit)
 
 
 class Unfenced:
@@ -64,40 +68,40 @@ class Unfenced:
     def commit(self, receipt: Receipt, staged: Sequence[Staged]) -> Outcome:
         if receipt.dead_replay is None:
             return self._sink.commit(receipt, staged)  # type: ignore[no-any-return]
-        kept, key = self._sink.store.content, receipt.window.key
-        version = kept.version + 1
-        rows = (*kept.rows[key], *(t for s in staged for t in tables(s.rows)))
+        content, key = self._sink.store.content, receipt.window.key
+        version = content.version + 1
+        rows = (*content.rows[key], *(t for s in staged for t in tables(s.rows)))
         self._sink.store.content = replace(
-            kept,
+            content,
             version=version,
-            rows=kept.rows | {key: rows},
-            receipts=kept.receipts | {key: (version, receipt)},
+            rows=content.rows | {key: rows},
+            receipts=content.receipts | {key: (version, receipt)},
         )
         return Done(Committed(receipt, version))
 
 
-def ward_of(
+def scene_of(
     folder: Path,
     store: MemoryDeadLetters | None = None,
     sink: Callable[[Any], Any] = lambda sink: sink,
-) -> Ward:
+) -> DeadLetterScene:
     """A committed hour, on a store and a sink; None: the right ones."""
-    ward = Ward(folder, "memory")
-    ward.store = ward.store if store is None else store
-    ward.sink = sink(ward.sink)
-    ward.fill(0)
-    ward.run(0)
-    return ward
+    scene = DeadLetterScene(folder, "memory")
+    scene.store = scene.store if store is None else store
+    scene.sink = sink(scene.sink)
+    scene.fill(0)
+    scene.run(0)
+    return scene
 
 
-def killed(ward: Ward, point: str, monkeypatch: pytest.MonkeyPatch) -> Report:
+def kill_replay(scene: DeadLetterScene, point: str, monkeypatch: pytest.MonkeyPatch) -> Report:
     """A dead-letter replay dies there."""
-    assert ward.verdict().ok
+    assert scene.verdict().ok
     monkeypatch.setenv("WINDROW_CRASH", f"{point}:raise")
     with pytest.raises(CrashError):
-        ward.replay_dead_letters(0, ward.pipeline(lenient=True))
+        scene.replay_dead_letters(0, scene.pipeline(lenient=True))
     monkeypatch.delenv("WINDROW_CRASH")
-    return ward.verdict()
+    return scene.verdict()
 
 
 @pytest.mark.parametrize("point", ["commit.before", "commit.after"])
@@ -105,40 +109,43 @@ def test_the_real_one_dies_well(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, point: str
 ) -> None:
     """Before its commit and after it each message is on one side."""
-    assert killed(ward_of(tmp_path), point, monkeypatch).ok
+    assert kill_replay(scene_of(tmp_path), point, monkeypatch).ok
 
 
 def test_resolving_first_loses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Killed between the two, what was to be replayed is neither a row nor a dead letter."""
-    report = killed(ward_of(tmp_path, ResolvedFirst()), "commit.before", monkeypatch)
+    report = kill_replay(scene_of(tmp_path, ResolvedFirst()), "commit.before", monkeypatch)
     assert {(tp.partition, offset) for tp, offset in report.lost} == {(0, 3), (1, 3)}
 
 
 def test_resolving_afterwards_doubles(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Killed between the two, what was replayed is a row and a dead letter."""
-    report = killed(ward_of(tmp_path, ResolvedAfter()), "commit.after", monkeypatch)
+    report = kill_replay(scene_of(tmp_path, ResolvedAfter()), "commit.after", monkeypatch)
     assert {(tp.partition, offset) for tp, offset in report.duplicated} == {(0, 3), (1, 3)}
 
 
-def race(ward: Ward) -> Report:
+def race_replays(scene: DeadLetterScene) -> Report:
     """A dead-letter replay sleeps through another one of the same letters."""
-    lenient = ward.pipeline(lenient=True)
-    ward.replay_dead_letters(
+    lenient = scene.pipeline(lenient=True)
+    scene.replay_dead_letters(
         0,
-        replace(lenient, sink=Interrupted(ward.sink, lambda: ward.replay_dead_letters(0, lenient))),
+        replace(
+            lenient, sink=Interrupted(scene.sink, lambda: scene.replay_dead_letters(0, lenient))
+        ),
     )
-    return ward.verdict()
+    return scene.verdict()
 
 
 def test_the_real_one_is_fenced(tmp_path: Path) -> None:
     """The second writes nothing."""
-    ward = ward_of(tmp_path)
-    assert race(ward).ok
-    assert ward.ids()[hour(0).key, 0, 3] == [7]
+    scene = scene_of(tmp_path)
+    assert race_replays(scene).ok
+    assert scene.ids()[hour(0).key, 0, 3] == [7]
 
 
 def test_without_a_fence_it_doubles(tmp_path: Path) -> None:
     """Both write."""
     assert {
-        (tp.partition, offset) for tp, offset in race(ward_of(tmp_path, sink=Unfenced)).duplicated
+        (tp.partition, offset)
+        for tp, offset in race_replays(scene_of(tmp_path, sink=Unfenced)).duplicated
     } == {(0, 3), (1, 3)}

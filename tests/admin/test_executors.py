@@ -76,13 +76,13 @@ def no_stay(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("windrow.ingest.admin.executors.STAY_SECONDS", 0)
 
 
-def seen_by(survey: Survey) -> Answer:
+def run_survey(survey: Survey) -> Answer:
     """What the task says of this machine."""
     (word,) = survey(Split("windrow-doctor", 0, 0, 1)).rows
     return msgspec.json.decode(word, type=Answer)
 
 
-def marked(folder: Path) -> Marker:
+def put_marker(folder: Path) -> Marker:
     """What the driver writes first."""
     Place(str(folder)).put("mark", b"windrow doctor")
     return Marker(str(folder), "mark")
@@ -90,9 +90,9 @@ def marked(folder: Path) -> Marker:
 
 def test_all_is_well(tmp_path: Path) -> None:
     """The task says where it was, and leaves nothing but what the driver put there itself."""
-    seen = seen_by(Survey(Reads(), (SPLIT,), (marked(tmp_path),)))
-    assert seen.executor == (socket.gethostname(), str(Path.cwd()))
-    assert seen.troubles == ()
+    report = run_survey(Survey(Reads(), (SPLIT,), (put_marker(tmp_path),)))
+    assert report.executor == (socket.gethostname(), str(Path.cwd()))
+    assert report.troubles == ()
     assert [path.name for path in tmp_path.iterdir()] == ["mark"]
 
 
@@ -100,8 +100,8 @@ def test_a_broker_that_does_not_answer_there() -> None:
     """It is told with the topic-partition; what else is read from is not asked any
     more, for each question takes its time.
     """
-    seen = seen_by(Survey(Stalls(), (SPLIT, Split("orders", 1, 0, 1)), ()))
-    assert seen.troubles == (
+    report = run_survey(Survey(Stalls(), (SPLIT, Split("orders", 1, 0, 1)), ()))
+    assert report.troubles == (
         Trouble("orders[0] can't be read there: nothing arrives", "Open the port."),
     )
 
@@ -111,11 +111,11 @@ def test_a_folder_that_is_another_one_there(tmp_path: Path) -> None:
     it, nor is it made.
     """
     (tmp_path / "own").mkdir()
-    for place in (tmp_path / "own", tmp_path / "none"):
-        (trouble,) = seen_by(Survey(Reads(), (), (Marker(str(place), "mark"),))).troubles
+    for folder in (tmp_path / "own", tmp_path / "none"):
+        (trouble,) = run_survey(Survey(Reads(), (), (Marker(str(folder), "mark"),))).troubles
         assert (
             trouble.what
-            == f"{place} is another place there: a file that the driver has just written"
+            == f"{folder} is another place there: a file that the driver has just written"
             " doesn't exist"
         )
     assert list(tmp_path.iterdir()) == [tmp_path / "own"]
@@ -135,9 +135,13 @@ def test_executors_that_come_up_late_are_asked_too() -> None:
             Answer("three", "/work/3", "python3", ()),
         ]
     )
-    found = surveyed(cluster, Survey(Reads(), (), ()), lambda: 8)
-    assert (cluster.rounds, len(found.executors), found.machines) == (5, 4, ["one", "three", "two"])
-    first, *others = executors(found)
+    survey = surveyed(cluster, Survey(Reads(), (), ()), lambda: 8)
+    assert (cluster.rounds, len(survey.executors), survey.machines) == (
+        5,
+        4,
+        ["one", "three", "two"],
+    )
+    first, *others = executors(survey)
     assert first.what == "4 executors on one, three, two answered, with python3" + UNTRIED
     assert [(c.level, c.what, c.exit_code) for c in others] == [
         ("fail", "on three, two: orders[0] can't be read there: nothing arrives", 3),
@@ -158,8 +162,8 @@ def test_what_was_not_tried_is_not_called_well() -> None:
     """A topic without messages and a table whose place a catalog knows are told as not
     tried, and so is it if executors go on coming up.
     """
-    one = Answer("one", "/", "python3", ())
-    (line,) = executors(Surveyed([one], {}, 0, 0, complete=False))
+    report = Answer("one", "/", "python3", ())
+    (line,) = executors(Surveyed([report], {}, 0, 0, complete=False))
     assert line.level == "warn"
     assert line.what.startswith(
         "1 executor on one answered, with python3, and there may be others; "

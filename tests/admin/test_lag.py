@@ -45,7 +45,7 @@ def ago(seconds: float) -> datetime:
     return NOW - timedelta(seconds=seconds)
 
 
-def filled(*lengths: int) -> MemoryBroker:
+def fill_broker(*lengths: int) -> MemoryBroker:
     """Orders with so many messages a partition; those at offset n are n seconds younger
     than an hour.
     """
@@ -66,23 +66,25 @@ def cut(broker: MemoryBroker, *offsets: int, topic: str = "orders") -> Boundary:
     )
 
 
-def unread(found: Lag) -> dict[TopicPartition, int]:
-    return {TopicPartition(p.topic, p.partition): p.records for p in found.partitions}
+def unread_by_tp(measured: Lag) -> dict[TopicPartition, int]:
+    return {TopicPartition(p.topic, p.partition): p.records for p in measured.partitions}
 
 
 def test_lag_is_offsets_and_the_age_of_the_first_unread_message() -> None:
     """Per topic-partition and in total: offsets add up, the oldest counts; where
     nothing is new both are 0.
     """
-    broker = filled(10, 5, 0)
-    found = lag(broker, ORDERS, cut(broker, 4, 5, 0), NOW)
+    broker = fill_broker(10, 5, 0)
+    measured = lag(broker, ORDERS, cut(broker, 4, 5, 0), NOW)
     new = PartitionLag("orders", 0, start=4, end=10, records=6, seconds=3596.0, lost=0)
     read, idle = (
-        PartitionLag("orders", p, at, at, records=0, seconds=0.0, lost=0)
-        for p, at in ((1, 5), (2, 0))
+        PartitionLag("orders", p, offset, offset, records=0, seconds=0.0, lost=0)
+        for p, offset in ((1, 5), (2, 0))
     )
-    assert found == Lag(records=6, seconds=3596.0, lost=0, behind=1, partitions=(new, read, idle))
-    assert from_json(to_json(found), Lag) == found
+    assert measured == Lag(
+        records=6, seconds=3596.0, lost=0, behind=1, partitions=(new, read, idle)
+    )
+    assert from_json(to_json(measured), Lag) == measured
     two = lag(broker, ORDERS, cut(broker, 7, 1, 0), NOW)
     assert (two.records, two.seconds, two.behind) == (7, 3599.0, 2)
 
@@ -91,14 +93,14 @@ def test_what_isnt_visible_has_no_age() -> None:
     """An aborted transaction's offsets are unread, but nobody waits for them; an open
     one's are not there yet.
     """
-    broker = filled(1)
+    broker = fill_broker(1)
     doomed = broker.transaction()
     broker.produce(tp(0), b"{}", timestamp=ago(100), transaction=doomed)
     doomed.abort()
     undecided = broker.transaction()
     broker.produce(tp(0), b"{}", timestamp=ago(50), transaction=undecided)
-    found = lag(broker, ORDERS, cut(broker, 1), NOW)
-    assert (found.records, found.seconds) == (2, 0.0)
+    measured = lag(broker, ORDERS, cut(broker, 1), NOW)
+    assert (measured.records, measured.seconds) == (2, 0.0)
     assert lag(broker.at("read_uncommitted"), ORDERS, cut(broker, 1), NOW).seconds == 100.0
     undecided.commit()
     assert lag(broker, ORDERS, cut(broker, 1), NOW).seconds == 50.0
@@ -107,11 +109,11 @@ def test_what_isnt_visible_has_no_age() -> None:
 @pytest.mark.parametrize("stamp", [NO_TIMESTAMP, NOW + timedelta(days=365), 2**62])
 def test_an_odd_timestamp_has_no_age(stamp: datetime | int) -> None:
     """A message without a timestamp, or with one in the future, says nothing of how old it is."""
-    broker = filled(0)
+    broker = fill_broker(0)
     broker.produce(tp(0), b"{}", timestamp=stamp)
     broker.produce(tp(0), b"{}", timestamp=ago(10))
-    found = lag(broker, ORDERS, cut(broker, 0), NOW)
-    assert (found.records, found.seconds) == (2, 0.0)
+    measured = lag(broker, ORDERS, cut(broker, 0), NOW)
+    assert (measured.records, measured.seconds) == (2, 0.0)
 
 
 @pytest.mark.parametrize(
@@ -132,41 +134,42 @@ def test_before_the_first_window_it_counts_from_where_the_source_starts(
     """Without a committed window everything from the start position on is unread; from
     the log start where that has no answer.
     """
-    broker = filled(10)
+    broker = fill_broker(10)
     broker.delete_records(tp(0), 2)
     source = ORDERS if start is None else Source(Topics(("orders",)), start)  # type: ignore[arg-type]
-    found = lag(broker, source, None, NOW)
-    assert (found.records, found.lost) == (records, 0)
+    measured = lag(broker, source, None, NOW)
+    assert (measured.records, measured.lost) == (records, 0)
 
 
 def test_a_new_topic_and_a_new_partition_count() -> None:
     """A partition that was added since counts from 0, a topic that joins from where it
     will begin.
     """
-    broker = filled(5)
+    broker = fill_broker(5)
     committed = cut(broker, 5)
     broker.add_partitions("orders", 2)
     broker.create_topic("other")
-    for at, seconds in ((tp(1), 9), (tp(0, "other"), 9), (tp(0, "other"), 0)):
-        broker.produce(at, b"{}", timestamp=ago(seconds))
-    assert unread(lag(broker, Source(Pattern("o.*"), Earliest()), committed, NOW)) == {
+    for partition, seconds in ((tp(1), 9), (tp(0, "other"), 9), (tp(0, "other"), 0)):
+        broker.produce(partition, b"{}", timestamp=ago(seconds))
+    assert unread_by_tp(lag(broker, Source(Pattern("o.*"), Earliest()), committed, NOW)) == {
         tp(0): 0,
         tp(1): 1,
         tp(0, "other"): 2,
     }
     assert (
-        unread(lag(broker, Source(Pattern("o.*"), Latest()), committed, NOW))[tp(0, "other")] == 2
+        unread_by_tp(lag(broker, Source(Pattern("o.*"), Latest()), committed, NOW))[tp(0, "other")]
+        == 2
     )
     leaving_out = Source(Pattern("o.*"), Earliest(), joining="window")
-    assert unread(lag(broker, leaving_out, committed, NOW))[tp(0, "other")] == 1
-    assert unread(lag(broker, Source(Partitions((tp(1),))), committed, NOW)) == {tp(1): 1}
+    assert unread_by_tp(lag(broker, leaving_out, committed, NOW))[tp(0, "other")] == 1
+    assert unread_by_tp(lag(broker, Source(Partitions((tp(1),))), committed, NOW)) == {tp(1): 1}
 
 
 def test_a_topic_that_is_gone_is_no_reason_to_fail() -> None:
     """Of what was removed nothing is unread any more, whatever the source says of it; a
     name that never was is a mistake.
     """
-    broker = filled(5)
+    broker = fill_broker(5)
     broker.create_topic("gone")
     both = Boundary.of(
         ago(0),
@@ -175,15 +178,15 @@ def test_a_topic_that_is_gone_is_no_reason_to_fail() -> None:
         [Mark("orders", 0, 2, "settled")],
     )
     broker.delete_topic("gone")
-    assert unread(lag(broker, Source(Topics(("orders", "gone"))), both, NOW)) == {tp(0): 3}
-    assert unread(lag(broker, Source(Topics(("gone",))), both, NOW)) == {}
+    assert unread_by_tp(lag(broker, Source(Topics(("orders", "gone"))), both, NOW)) == {tp(0): 3}
+    assert unread_by_tp(lag(broker, Source(Topics(("gone",))), both, NOW)) == {}
     with pytest.raises(SpecError):
         lag(broker, Source(Topics(("never",))), both, NOW)
 
 
 def test_another_topic_of_the_same_name_is_wholly_unread() -> None:
     """Made anew, or on another cluster, offsets mean other messages."""
-    broker = filled(3)
+    broker = fill_broker(3)
     committed = cut(broker, 3)
     broker.recreate_topic("orders")
     for _ in range(4):
@@ -195,13 +198,13 @@ def test_another_topic_of_the_same_name_is_wholly_unread() -> None:
 
 def test_what_retention_took_is_lost_not_lag() -> None:
     """Only what is still there is unread; what was never read and is gone is told apart."""
-    broker = filled(10, 3)
+    broker = fill_broker(10, 3)
     committed = cut(broker, 4, 3)
     broker.delete_records(tp(0), 7)
     broker.truncate(tp(1), 1)
-    found = lag(broker, ORDERS, committed, NOW)
-    assert (found.records, found.lost, found.seconds) == (3, 3, 3593.0)
-    assert unread(found) == {tp(0): 3, tp(1): 0}
+    measured = lag(broker, ORDERS, committed, NOW)
+    assert (measured.records, measured.lost, measured.seconds) == (3, 3, 3593.0)
+    assert unread_by_tp(measured) == {tp(0): 3, tp(1): 0}
 
 
 class Racing(MemoryBroker):
@@ -215,14 +218,14 @@ class Racing(MemoryBroker):
 class Counting(MemoryBroker):
     """Counts the looks that were begun, and those that were left."""
 
-    begun = left = 0
+    looks_begun = looks_ended = 0
 
     def stamps(self, tp: TopicPartition, start: int, stop: int) -> Iterator[Stamps]:
-        self.begun += 1
+        self.looks_begun += 1
         try:
             yield from super().stamps(tp, start, stop)
         finally:
-            self.left += 1
+            self.looks_ended += 1
 
 
 def test_retention_may_be_faster_than_the_look() -> None:
@@ -230,8 +233,8 @@ def test_retention_may_be_faster_than_the_look() -> None:
     broker = Racing()
     broker.create_topic("orders")
     broker.produce(tp(0), b"{}", timestamp=ago(9))
-    found = lag(broker, ORDERS, None, NOW)
-    assert (found.records, found.seconds) == (1, 0.0)
+    measured = lag(broker, ORDERS, None, NOW)
+    assert (measured.records, measured.seconds) == (1, 0.0)
 
 
 def test_one_short_look_per_lagging_partition() -> None:
@@ -243,7 +246,7 @@ def test_one_short_look_per_lagging_partition() -> None:
     for _ in range(2500):
         broker.produce(tp(1), b"{}", timestamp=ago(9))
     assert lag(broker, ORDERS, None, NOW).records == 2500
-    assert (broker.begun, broker.left) == (1, 1)
+    assert (broker.looks_begun, broker.looks_ended) == (1, 1)
 
 
 class Away(MemoryBroker):
@@ -264,20 +267,20 @@ def test_a_cluster_that_is_away_is_told() -> None:
 
 def test_a_group_gets_a_window_s_end() -> None:
     """The group has the boundary's cuts, without topics that are not read any more."""
-    broker = filled(5, 5)
-    gone = Mark("gone", 0, 3, "removed")
+    broker = fill_broker(5, 5)
+    removed_mark = Mark("gone", 0, 3, "removed")
     committed = cut(broker, 4, 5)
     committed = Boundary.of(
         committed.label,
         "memory",
         [*committed.topics, TopicSeen("gone", "id", 1)],
-        [*committed.marks, gone],
+        [*committed.marks, removed_mark],
     )
     assert alter_offsets(broker, "watchers", committed) == AlteredOffsets("watchers", 2, 0, ())
-    assert broker.committed("watchers", [tp(0), tp(1), gone.tp]) == {
+    assert broker.committed("watchers", [tp(0), tp(1), removed_mark.tp]) == {
         tp(0): 4,
         tp(1): 5,
-        gone.tp: None,
+        removed_mark.tp: None,
     }
 
 
@@ -285,7 +288,7 @@ def test_a_group_gets_no_offset_of_what_is_not_read_any_more() -> None:
     """A topic that was let go, and is there all the same: its offset stands still, and
     would look like a lag that grows.
     """
-    broker = filled(5)
+    broker = fill_broker(5)
     let_go = broker.create_topic("let-go")
     committed = cut(broker, 4)
     topics = [*committed.topics, TopicSeen("let-go", let_go.topic_id, 1)]
@@ -300,7 +303,7 @@ def test_a_group_gets_no_offset_of_what_is_not_read_any_more() -> None:
 
 def test_altered_offsets_tell_what_did_not_work() -> None:
     """Each reason once, with how many and where."""
-    broker = filled(5, 5)
+    broker = fill_broker(5, 5)
     committed = cut(broker, 4, 5)
     broker.refuse_offsets("watchers", "its members are at work")
     assert alter_offsets(broker, "watchers", committed) == AlteredOffsets(
@@ -338,24 +341,25 @@ def test_series_of_windows_in_any_order(order: Sequence[int], absent: set[int]) 
     last one, and the series are in order.
     """
     sink = MemorySink("orders", ROWS)
-    there = [n for n in order if n not in absent]
-    found = unbroken(receipt(plan(sink, n), [], 0, "a") for n in there)
-    assert [(first.window, last.window) for first, last in found] == [
+    numbers = [n for n in order if n not in absent]
+    series = unbroken(receipt(plan(sink, n), [], 0, "a") for n in numbers)
+    assert [(first.window, last.window) for first, last in series] == [
         (window(first), window(last))
         for first in range(12)
         for last in range(first, 12)
-        if {first - 1, last + 1} & set(there) == set() and set(range(first, last + 1)) <= set(there)
+        if {first - 1, last + 1} & set(numbers) == set()
+        and set(range(first, last + 1)) <= set(numbers)
     ]
 
 
 def test_a_long_series_is_read_in_little_memory() -> None:
     """Of the receipts of a series only those at its ends are kept, as they come."""
     sink = MemorySink("orders", ROWS)
-    made = [receipt(plan(sink, n), [], 0, "a") for n in range(3)]
-    before = sys.getrefcount(made[1])
+    receipts = [receipt(plan(sink, n), [], 0, "a") for n in range(3)]
+    references_before = sys.getrefcount(receipts[1])
 
     def read() -> Iterator[Receipt]:
-        yield from made
-        assert sys.getrefcount(made[1]) <= before + 1, "it is held"
+        yield from receipts
+        assert sys.getrefcount(receipts[1]) <= references_before + 1, "it is held"
 
-    assert unbroken(read()) == [(made[0], made[2])]
+    assert unbroken(read()) == [(receipts[0], receipts[2])]

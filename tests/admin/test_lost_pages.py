@@ -36,50 +36,56 @@ WORLDS = {"delta": DeltaWorld(), "keyed": DeltaKeyedWorld(), "iceberg": IcebergW
 
 @pytest.fixture(params=WORLDS)
 def scene(request: pytest.FixtureRequest, tmp_path: Path) -> Scene:
-    """Three hours, the second of them replaced; to be opened anew by `again`."""
+    """Three hours, the second of them replaced; to be opened anew by `reopen`."""
     world = WORLDS[request.param]
-    made = Scene.of(tmp_path, [0, 1, 2], sink=world.sink_at(str(tmp_path / "orders")))
-    made.commit(1, generation=1)
-    return made
+    new_scene = Scene.of(tmp_path, [0, 1, 2], sink=world.sink_at(str(tmp_path / "orders")))
+    new_scene.commit(1, generation=1)
+    return new_scene
 
 
-def again(scene: Scene) -> Any:
+def reopen(scene: Scene) -> Any:
     """The same table, as another process opens it."""
     world = next(
         WORLDS[kind]
-        for kind, of in (("iceberg", IcebergBoth), ("keyed", DeltaKeyedBoth), ("delta", DeltaBoth))
-        if isinstance(scene.sink, of)
+        for kind, sink_type in (
+            ("iceberg", IcebergBoth),
+            ("keyed", DeltaKeyedBoth),
+            ("delta", DeltaBoth),
+        )
+        if isinstance(scene.sink, sink_type)
     )
     scene.sink = world.reopen(scene.sink)
     return scene.sink
 
 
-def lose(scene: Scene, folder: str, *, dead: bool = False) -> None:
+def delete_folder(scene: Scene, folder: str, *, dead: bool = False) -> None:
     """All pages, or receipts, of the table are gone, or those of its dead letters."""
-    shutil.rmtree(below(scene, folder, dead=dead))
+    shutil.rmtree(folder_below(scene, folder, dead=dead))
 
 
-def below(scene: Scene, folder: str, *, dead: bool = False) -> Path:
+def folder_below(scene: Scene, folder: str, *, dead: bool = False) -> Path:
     """A folder of windrow's own below the table, or below its dead letters."""
-    found = scene.folder.glob(f"**/{folder}")
-    (one,) = (f for f in found if ("_dead" in str(f.relative_to(scene.folder))) is dead)
-    return one
+    folders = scene.folder.glob(f"**/{folder}")
+    (matching_folder,) = (
+        f for f in folders if ("_dead" in str(f.relative_to(scene.folder))) is dead
+    )
+    return matching_folder
 
 
 def test_lost_pages_come_back(scene: Scene) -> None:
     """With the pages also all receipts are gone. It is shown first; then the table is whole,
     takes the next window, and knows those that it has.
     """
-    lose(scene, PAGES)
-    lose(scene, RECEIPTS)
+    delete_folder(scene, PAGES)
+    delete_folder(scene, RECEIPTS)
     with pytest.raises(DamagedError, match=r"--restore-receipts"):
-        list(again(scene).receipts())
+        list(reopen(scene).receipts())
     keys = {window(number).key for number in range(3)}
     for dry_run in (True, False):
-        done = restore("orders", again(scene), scene.ledger, dry_run=dry_run)
+        done = restore("orders", reopen(scene), scene.ledger, dry_run=dry_run)
         (listed,) = done.listed.values()
         assert (set(listed), done.failed, done.exit_code) == (keys, (), 0)
-    assert again(scene).look(window(1)).receipt.generation == 1
+    assert reopen(scene).look(window(1)).receipt.generation == 1
     assert scene.verify(deep=True).findings == ()
     scene.commit(3)
     assert scene.verify(deep=True).findings == ()
@@ -87,42 +93,42 @@ def test_lost_pages_come_back(scene: Scene) -> None:
 
 def test_receipts_alone_bring_them_back(scene: Scene) -> None:
     """Where the ledger has no copies: of each window the receipt that the rows are of."""
-    lose(scene, PAGES)
+    delete_folder(scene, PAGES)
     scene.lose_ledger()
-    (listed,) = restore("orders", again(scene), scene.ledger, dry_run=False).listed.values()
+    (listed,) = restore("orders", reopen(scene), scene.ledger, dry_run=False).listed.values()
     assert len(listed) == 3
-    assert [c.receipt.generation for c in again(scene).receipts()] == [0, 1, 0]
+    assert [c.receipt.generation for c in reopen(scene).receipts()] == [0, 1, 0]
 
 
 def test_an_attempt_that_never_committed_is_not_taken_for_one(scene: Scene) -> None:
     """Its receipt lies beside the others: of a newer generation, and of a window of its own."""
     for number, generation in ((2, 1), (3, 0)):
-        made, _ = staged_receipt(scene.sink, number, generation)
-        other = msgspec.structs.replace(
-            made,
+        staged, _ = staged_receipt(scene.sink, number, generation)
+        forged = msgspec.structs.replace(
+            staged,
             ledger=scene.ledger.identity(),
             splits=tuple(
                 msgspec.structs.replace(split, checksums=Checksums("0" * 15 + "7"))
-                for split in made.splits
+                for split in staged.splits
             ),
             merged=Merged(9, 0, "0" * 15 + "7", "0" * 16),
         )
-        write(Place(str(below(scene, RECEIPTS).parent.parent)), other)
-    lose(scene, PAGES)
-    assert restore("orders", again(scene), scene.ledger, dry_run=False).failed == ()
-    assert [c.receipt.generation for c in again(scene).receipts()] == [0, 1, 0]
+        write(Place(str(folder_below(scene, RECEIPTS).parent.parent)), forged)
+    delete_folder(scene, PAGES)
+    assert restore("orders", reopen(scene), scene.ledger, dry_run=False).failed == ()
+    assert [c.receipt.generation for c in reopen(scene).receipts()] == [0, 1, 0]
     assert scene.verify(deep=True).findings == ()
 
 
 def test_rows_without_any_receipt_stay_unknown(scene: Scene) -> None:
     """Nobody can tell which windows are there, so nothing is written."""
-    lose(scene, PAGES)
-    lose(scene, RECEIPTS)
+    delete_folder(scene, PAGES)
+    delete_folder(scene, RECEIPTS)
     scene.lose_ledger()
     with pytest.raises(DamagedError, match=r"Nothing was written.*from a backup"):
-        restore("orders", again(scene), scene.ledger, dry_run=False)
+        restore("orders", reopen(scene), scene.ledger, dry_run=False)
     with pytest.raises(DamagedError):
-        list(again(scene).receipts())
+        list(reopen(scene).receipts())
 
 
 def test_rows_that_somebody_changed_are_told_afterwards(tmp_path: Path) -> None:
@@ -132,7 +138,7 @@ def test_rows_that_somebody_changed_are_told_afterwards(tmp_path: Path) -> None:
     scene = Scene.of(tmp_path, [0, 1, 2])
     (first, *_) = (Path(f) for f in DeltaTable(scene.sink.uri).file_uris())
     pq.write_table(pq.read_table(first).slice(1), first)
-    lose(scene, PAGES)
+    delete_folder(scene, PAGES)
     scene.sink = DeltaBoth(scene.sink.uri, ROWS)
     (listed,) = restore("orders", scene.sink, scene.ledger, dry_run=False).listed.values()
     assert len(listed) == 3
@@ -141,12 +147,12 @@ def test_rows_that_somebody_changed_are_told_afterwards(tmp_path: Path) -> None:
 
 def test_lost_pages_of_dead_letters_come_back(scene: Scene) -> None:
     """What was published nobody knows any more, so no letter counts as published."""
-    lose(scene, PAGES, dead=True)
-    letters = again(scene).dead_letters
+    delete_folder(scene, PAGES, dead=True)
+    letters = reopen(scene).dead_letters
     with pytest.raises(DamagedError):
         letters.count(window(1), "a1")
     assert (letters.restore(dry_run=True), letters.restore(dry_run=False)) == (True, True)
-    letters = again(scene).dead_letters
+    letters = reopen(scene).dead_letters
     assert (letters.count(window(1), "a1"), letters.restore(dry_run=False)) == (2, False)
     assert not letters.is_published(window(1), "a1")
     scene.commit(3)
@@ -165,9 +171,11 @@ def changed(page: Path) -> None:
     page.write_bytes(page.read_bytes().replace(b'"windows"', b'"wlndows"'))
 
 
-def newest(scene: Scene, *, dead: bool = False) -> Path:
+def newest_page(scene: Scene, *, dead: bool = False) -> Path:
     """The page that was written last."""
-    return max(below(scene, PAGES, dead=dead).iterdir(), key=lambda page: page.stat().st_mtime_ns)
+    return max(
+        folder_below(scene, PAGES, dead=dead).iterdir(), key=lambda page: page.stat().st_mtime_ns
+    )
 
 
 @pytest.mark.parametrize("harm", [missing, cut_short, changed])
@@ -177,8 +185,8 @@ def test_a_run_that_commits_meanwhile_loses_nothing(
     """It has read the page before, and commits while the receipts are chosen: it writes the page
     again, or else the list isn't made of what was there before.
     """
-    harm(newest(scene))
-    run, command, relist = scene.sink, again(scene), TableAudit.relist
+    harm(newest_page(scene))
+    run, command, relist = scene.sink, reopen(scene), TableAudit.relist
     scene.sink = run
 
     def behind_the_run(audit: TableAudit, *chosen: Any) -> None:
@@ -188,13 +196,15 @@ def test_a_run_that_commits_meanwhile_loses_nothing(
     with monkeypatch.context() as patch:
         patch.setattr(TableAudit, "relist", behind_the_run)
         if harm is changed:
-            what = r"somebody committed to .*orders.* Nothing was written to it\. .*run this again"
-            with pytest.raises(RefusedError, match=what):
+            pattern = (
+                r"somebody committed to .*orders.* Nothing was written to it\. .*run this again"
+            )
+            with pytest.raises(RefusedError, match=pattern):
                 restore("orders", command, scene.ledger, dry_run=False)
         else:
             restore("orders", command, scene.ledger, dry_run=False)
-    assert restore("orders", again(scene), scene.ledger, dry_run=False).failed == ()
-    assert [c.receipt.generation for c in again(scene).receipts()] == [0, 1, 0, 0]
+    assert restore("orders", reopen(scene), scene.ledger, dry_run=False).failed == ()
+    assert [c.receipt.generation for c in reopen(scene).receipts()] == [0, 1, 0, 0]
     scene.commit(4)
     assert scene.verify(deep=True).findings == ()
 
@@ -205,7 +215,7 @@ def test_a_lost_race_is_not_a_commit_that_nobody_knows_of(
     """The run commits behind the last look: its window stays, and the error says what happened."""
     scene = Scene.of(tmp_path, [0, 1, 2])
     scene.commit(1, generation=1)  # so the newest page is larger than that of one commit
-    changed(newest(scene))
+    changed(newest_page(scene))
     command = DeltaBoth(scene.sink.uri, ROWS)
 
     def behind_the_run(_: TableStore) -> int:
@@ -225,8 +235,8 @@ def test_dead_letters_that_are_committed_meanwhile_are_noted(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Their list isn't made of what was there before either."""
-    changed(newest(scene, dead=True))
-    run, command = scene.sink, again(scene)
+    changed(newest_page(scene, dead=True))
+    run, command = scene.sink, reopen(scene)
     scene.sink = run
 
     def behind_the_run(*chosen: Any) -> None:
@@ -237,18 +247,18 @@ def test_dead_letters_that_are_committed_meanwhile_are_noted(
         patch.setattr("windrow.ingest.sinks.kit.commit.dead_letter_table.relist", behind_the_run)
         with pytest.raises(RefusedError, match="somebody committed to"):
             command.dead_letters.restore(dry_run=False)
-    assert again(scene).dead_letters.restore(dry_run=False)
-    assert again(scene).dead_letters.count(window(3), "a0") == 2
+    assert reopen(scene).dead_letters.restore(dry_run=False)
+    assert reopen(scene).dead_letters.count(window(3), "a0") == 2
 
 
 def test_a_list_without_windows_comes_back(tmp_path: Path) -> None:
     """A table that was only swept has one, too: it is shown first, as any other."""
     scene = Scene.of(tmp_path, [])
     stage(scene.sink, plan_of(scene.sink, window(0), (0, 10)), 0, "a0")
-    for path in below(scene, "data").rglob("*.parquet"):
+    for path in folder_below(scene, "data").rglob("*.parquet"):
         os.utime(path, (0, 0))
     assert scene.sink.sweep(timedelta(days=1))
-    lose(scene, PAGES)
+    delete_folder(scene, PAGES)
     for dry_run in (True, False):
         scene.sink = DeltaBoth(scene.sink.uri, ROWS)
         done = restore("orders", scene.sink, scene.ledger, dry_run=dry_run)

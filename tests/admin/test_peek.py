@@ -54,9 +54,9 @@ class Readers:
         self.closed: list[TopicPartition] = []
 
     def __call__(self, plan: ReadPlan) -> MemoryReader:
-        made = _Noting(self.broker, plan, rows_max=self.rows_max)
-        made.notes = self
-        return made
+        reader = _Noting(self.broker, plan, rows_max=self.rows_max)
+        reader.notes = self
+        return reader
 
 
 class _Noting(MemoryReader):
@@ -65,17 +65,17 @@ class _Noting(MemoryReader):
     def read(self, split: Split, take: Take) -> ReadSummary:
         self.notes.rows[split.tp] = 0
 
-        def noted(batch: pa.RecordBatch) -> None:
+        def count_batch(batch: pa.RecordBatch) -> None:
             self.notes.rows[split.tp] += batch.num_rows
             take(batch)
 
         try:
-            return super().read(split, noted)
+            return super().read(split, count_batch)
         finally:
             self.notes.closed.append(split.tp)
 
 
-def filled(*lengths: int) -> MemoryBroker:
+def fill_broker(*lengths: int) -> MemoryBroker:
     """Orders with so many messages a partition, one a minute."""
     broker = MemoryBroker()
     broker.create_topic("orders", partitions=len(lengths))
@@ -97,12 +97,12 @@ def look(
     messages = peek(broker, readers or Readers(broker), source, start, stop, limit)
     return [
         pair
-        for b in taken(messages)
+        for b in take_batches(messages)
         for pair in zip(b["partition"].to_pylist(), b["offset"].to_pylist(), strict=True)
     ]
 
 
-def taken(messages: Messages) -> list[pa.RecordBatch]:
+def take_batches(messages: Messages) -> list[pa.RecordBatch]:
     """All batches of a look."""
     batches: list[pa.RecordBatch] = []
     messages(batches.append)
@@ -114,7 +114,7 @@ def pairs(*ranges: tuple[int, int, int]) -> list[tuple[int, int]]:
 
 
 @pytest.mark.parametrize(
-    ("start", "stop", "seen"),
+    ("start", "stop", "expected"),
     [
         (Earliest(), Latest(), pairs((0, 2, 10), (1, 0, 4))),
         (Latest(), Latest(), []),
@@ -138,26 +138,26 @@ def pairs(*ranges: tuple[int, int, int]) -> list[tuple[int, int]]:
     ],
 )
 def test_a_look_shows_what_lies_between(
-    start: Initializer, stop: Initializer, seen: list[tuple[int, int]]
+    start: Initializer, stop: Initializer, expected: list[tuple[int, int]]
 ) -> None:
     """Every message from start to stop, in order; a stop that is nowhere ends at the
     log's end instead of waiting.
     """
-    broker = filled(10, 4)
+    broker = fill_broker(10, 4)
     broker.delete_records(tp(0), 2)
     broker.commit_group("group", {tp(0): 7, tp(1): 1})
-    assert look(broker, start, stop) == seen
+    assert look(broker, start, stop) == expected
 
 
 def test_a_look_follows_its_selection() -> None:
     """A pattern's topics in order, or explicit partitions; a topic that isn't there is
     a mistake.
     """
-    broker = filled(1, 2)
+    broker = fill_broker(1, 2)
     broker.create_topic("other")
     broker.produce(tp(0, "other"), b"")
     messages = peek(broker, Readers(broker), Source(Pattern(".*")), Earliest(), Latest(), None)
-    assert [t for b in taken(messages) for t in b["topic"].to_pylist()] == ["orders"] * 3 + [
+    assert [t for b in take_batches(messages) for t in b["topic"].to_pylist()] == ["orders"] * 3 + [
         "other"
     ]
     assert look(broker, source=Source(Partitions((tp(1),)))) == pairs((1, 0, 2))
@@ -167,10 +167,10 @@ def test_a_look_follows_its_selection() -> None:
 
 def test_both_ends_are_asked_before_the_first_message() -> None:
     """What comes while one looks is not seen, and positions are refused at once."""
-    broker = filled(2)
+    broker = fill_broker(2)
     messages = peek(broker, Readers(broker), ORDERS, Earliest(), Latest(), None)
     broker.produce(tp(0), b"")
-    assert sum(b.num_rows for b in taken(messages)) == 2
+    assert sum(b.num_rows for b in take_batches(messages)) == 2
     for start, stop in ((AtLabel(), Latest()), (Earliest(), AtLabel())):
         with pytest.raises(SpecError):
             peek(broker, Readers(broker), ORDERS, start, stop, None)
@@ -178,7 +178,7 @@ def test_both_ends_are_asked_before_the_first_message() -> None:
 
 def test_a_look_stops_before_what_is_undecided() -> None:
     """An open transaction's messages are not waited for; who reads uncommitted ones sees them."""
-    broker = filled(2)
+    broker = fill_broker(2)
     broker.produce(tp(0), b"", transaction=broker.transaction())
     broker.produce(tp(0), b"")
     assert look(broker, stop=Given(((tp(0), 4),))) == pairs((0, 0, 2))
@@ -191,9 +191,9 @@ class Growing(MemoryBroker):
     def first_at_or_after(
         self, tps: Sequence[TopicPartition], moment: datetime
     ) -> dict[TopicPartition, OffsetAndEpoch | None]:
-        for at in tps:
-            self.produce(at, b"", timestamp=moment - timedelta(minutes=1))
-            self.produce(at, b"", timestamp=moment)
+        for partition in tps:
+            self.produce(partition, b"", timestamp=moment - timedelta(minutes=1))
+            self.produce(partition, b"", timestamp=moment)
         return super().first_at_or_after(tps, moment)
 
 
@@ -209,17 +209,17 @@ def test_what_is_gone_is_told() -> None:
     """A look never passes over a loss in silence: neither at a given start, nor while
     it reads, nor after a topic was made anew.
     """
-    broker = filled(5)
+    broker = fill_broker(5)
     messages = peek(broker, Readers(broker), ORDERS, Earliest(), Latest(), None)
     broker.delete_records(tp(0), 2)
     with pytest.raises(DataLossError):
-        taken(messages)
+        take_batches(messages)
     with pytest.raises(DataLossError):
         look(broker, Given(((tp(0), 1),)))
     messages = peek(broker, Readers(broker), ORDERS, Earliest(), Latest(), None)
     broker.recreate_topic("orders")
     with pytest.raises(IdentityError):
-        taken(messages)
+        take_batches(messages)
 
 
 @given(st.lists(st.integers(0, 9), min_size=1, max_size=3), st.integers(0, 30), st.integers(1, 4))
@@ -229,31 +229,31 @@ def test_a_limit_takes_the_first_and_reads_no_further(
     """Exactly the first so many in order, no batch beyond that of the last one, and
     every read that was begun has ended.
     """
-    broker = filled(*lengths)
+    broker = fill_broker(*lengths)
     readers = Readers(broker, rows_max)
-    every = pairs(*((p, 0, n) for p, n in enumerate(lengths)))
-    assert look(broker, limit=limit, readers=readers) == every[:limit]
+    all_pairs = pairs(*((p, 0, n) for p, n in enumerate(lengths)))
+    assert look(broker, limit=limit, readers=readers) == all_pairs[:limit]
     assert sum(readers.rows.values()) < limit + rows_max
     assert readers.closed == list(readers.rows)
 
 
-def refusing(_: pa.RecordBatch) -> None:
+def refuse_batch(_: pa.RecordBatch) -> None:
     raise LookupError
 
 
 def test_a_look_that_is_left_lets_its_reader_go() -> None:
     """Who stops taking ends the look: nothing more is read, and nothing stays open."""
-    broker = filled(9, 9)
+    broker = fill_broker(9, 9)
     readers = Readers(broker)
     with pytest.raises(LookupError):
-        peek(broker, readers, ORDERS, Earliest(), Latest(), 8)(refusing)
+        peek(broker, readers, ORDERS, Earliest(), Latest(), 8)(refuse_batch)
     assert (readers.closed, readers.rows) == ([tp(0)], {tp(0): 3})
 
 
 # --------------------------------------------------------------------------------------------------
 
 
-def odd() -> MemoryBroker:
+def odd_messages() -> MemoryBroker:
     """All that a message can be."""
     broker = MemoryBroker()
     broker.create_topic("orders")
@@ -279,16 +279,16 @@ def test_parquet_holds_the_messages_as_they_are(tmp_path: Path) -> None:
     was nothing.
     """
     path = tmp_path / "look.parquet"
-    assert write_messages(messages_of(odd()), path) == 4
-    kept, seen = (
+    assert write_messages(messages_of(odd_messages()), path) == 4
+    file_table, topic_table = (
         pq.read_table(path).cast(MESSAGES),
-        pa.Table.from_batches(taken(messages_of(odd()))),
+        pa.Table.from_batches(take_batches(messages_of(odd_messages()))),
     )
-    assert kept.select(
+    assert file_table.select(
         plain := [name for name in MESSAGES.names if name != "timestamp_type"]
-    ).equals(seen.select(plain))
+    ).equals(topic_table.select(plain))
     # each batch has a dictionary of its own
-    assert kept["timestamp_type"].to_pylist() == seen["timestamp_type"].to_pylist()
+    assert file_table["timestamp_type"].to_pylist() == topic_table["timestamp_type"].to_pylist()
     assert write_messages(lambda _: None, path) == 0
     assert pq.read_table(path).schema.names == MESSAGES.names
     assert list(tmp_path.iterdir()) == [path]
@@ -299,7 +299,7 @@ def test_json_lines_lose_nothing(tmp_path: Path) -> None:
     timestamps beyond the calendar all come back.
     """
     path = tmp_path / "look.jsonl"
-    assert write_messages(messages_of(odd()), path) == 4
+    assert write_messages(messages_of(odd_messages()), path) == 4
     first, second, third, _ = (
         json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()
     )
@@ -333,14 +333,14 @@ def test_a_file_is_whole_or_not_there(name: str, tmp_path: Path) -> None:
     """A look that fails leaves the file that was there before, and nothing beside it."""
     path = tmp_path / name
     path.write_bytes(b"before")
-    broker = filled(9)
+    broker = fill_broker(9)
 
-    def torn(take: Take) -> None:
-        take(taken(messages_of(broker))[0])
+    def break_off(take: Take) -> None:
+        take(take_batches(messages_of(broker))[0])
         raise DataLossError("gone", "read", "Look.")
 
     with pytest.raises(DataLossError):
-        write_messages(torn, path)
+        write_messages(break_off, path)
     assert [(p, p.read_bytes()) for p in tmp_path.iterdir()] == [(path, b"before")]
     assert write_messages(messages_of(broker), path) == 9
     assert list(tmp_path.iterdir()) == [path]
@@ -355,7 +355,7 @@ def test_a_file_needs_a_form_and_a_folder(tmp_path: Path) -> None:
 
 def test_people_see_text_and_no_control_characters() -> None:
     """Every column of each message as one printable line, long ones cut."""
-    rows = [row for batch in taken(messages_of(odd())) for row in printable(batch)]
+    rows = [row for batch in take_batches(messages_of(odd_messages())) for row in printable(batch)]
     assert all(len(row) == len(PRINTED) and all(cell.isprintable() for cell in row) for row in rows)
     assert rows[0] == (
         "orders[0]",

@@ -42,20 +42,20 @@ def test_everything_comes_back(scene: Scene) -> None:
     """After a rebuild the ledger says what the lost one said, and verification finds
     nothing wrong.
     """
-    before = _contents(scene)
+    contents_before = _contents(scene)
     scene.lose_ledger()
     done = rebuild("orders", scene.sink, scene.ledger)
     assert (done.boundaries, done.windows, done.grid) == (5, 3, "hourly")
-    assert _contents(scene) == before
+    assert _contents(scene) == contents_before
     assert scene.verify().exit_code == 0
 
 
 def test_twice_is_once(scene: Scene) -> None:
     """A second rebuild, and one of a whole ledger, change nothing."""
-    before = _contents(scene)
+    contents_before = _contents(scene)
     rebuild("orders", scene.sink, scene.ledger)
     rebuild("orders", scene.sink, scene.ledger)
-    assert _contents(scene) == before
+    assert _contents(scene) == contents_before
 
 
 def test_table_without_receipts(tmp_path: Path) -> None:
@@ -77,11 +77,11 @@ def test_no_table(tmp_path: Path, scene: Scene) -> None:
 def test_another_ledger_is_refused(tmp_path: Path, scene: Scene) -> None:
     """A ledger that holds another table's boundaries keeps them."""
     (tmp_path / "b").mkdir()
-    other = Scene.of(tmp_path / "b", [0])
-    before = _contents(other)
+    other_scene = Scene.of(tmp_path / "b", [0])
+    contents_before = _contents(other_scene)
     with pytest.raises(IdentityError, match="holds boundaries"):
-        rebuild("orders", scene.sink, other.ledger)
-    assert _contents(other) == before
+        rebuild("orders", scene.sink, other_scene.ledger)
+    assert _contents(other_scene) == contents_before
 
 
 def test_contradiction_is_refused(tmp_path: Path, scene: Scene) -> None:
@@ -157,11 +157,11 @@ def test_a_replaced_source_comes_back(scene: Scene) -> None:
     for number, offsets in ((4, (0, 7)), (5, (7, 9))):
         scene.commit_plan(plan_of(scene.sink, window(number), offsets, [ANEW]))
     scene.broker.topic_id = ANEW.topic_id
-    before, rebased = _contents(scene), scene.ledger.rebased("orders")
+    contents_before, rebased = _contents(scene), scene.ledger.rebased("orders")
     assert [b.label for b in rebased] == [window(4).start]
     scene.lose_ledger()
     assert rebuild("orders", scene.sink, scene.ledger).notes == (UNPAUSED,)
-    assert (_contents(scene), scene.ledger.rebased("orders")) == (before, rebased)
+    assert (_contents(scene), scene.ledger.rebased("orders")) == (contents_before, rebased)
     assert rebuild("orders", scene.sink, scene.ledger).boundaries == 7
     assert scene.verify().exit_code == 0
 
@@ -201,12 +201,12 @@ def test_a_topic_that_came_in_a_gap(scene: Scene) -> None:
         [Mark(OTHER.topic, 0, 33, "position")],
     )
     assert scene.ledger.freeze("orders", [brought]) == [brought]
-    made = scene.commit_plan(plan_of(scene.sink, window(6), (60, 70), [TOPIC, OTHER]))
+    committed_receipt = scene.commit_plan(plan_of(scene.sink, window(6), (60, 70), [TOPIC, OTHER]))
     scene.lose_ledger()
     rebuild("orders", scene.sink, scene.ledger)
-    there = scene.ledger.boundary("orders", window(6).start)
-    assert there is not None
-    assert not difference(there, made.plan.start)
+    boundary = scene.ledger.boundary("orders", window(6).start)
+    assert boundary is not None
+    assert not difference(boundary, committed_receipt.plan.start)
     assert [f for f in scene.verify().findings if f.about == "ledger"] == []
     assert scene.ledger.freeze("orders", [brought]) == [brought]
 

@@ -42,16 +42,16 @@ def test_lost_receipts_come_back_byte_for_byte(scene: Scene) -> None:
     The good one stays.
     """
     scene.commit(2, generation=1)
-    before, (gone, damaged, *good) = contents(scene), files(scene)
-    gone.unlink()
+    contents_before, (deleted_file, damaged, *good) = contents(scene), files(scene)
+    deleted_file.unlink()
     damaged.write_bytes(damaged.read_bytes().replace(b"10", b"11"))
     stamps = [file.stat().st_mtime_ns for file in good]
     shown = restore("orders", scene.sink, scene.ledger, dry_run=True)
     assert (shown.windows, shown.failed, shown.exit_code) == ((window(0).key, window(1).key), (), 0)
-    assert not gone.exists()
+    assert not deleted_file.exists()
     done = restore("orders", scene.sink, scene.ledger, dry_run=False)
     assert (done.windows, done.dry_run) == (shown.windows, False)
-    assert contents(scene) == before
+    assert contents(scene) == contents_before
     assert [file.stat().st_mtime_ns for file in good] == stamps
     assert scene.verify().findings == ()
     assert restore("orders", scene.sink, scene.ledger, dry_run=False).windows == ()
@@ -73,13 +73,13 @@ def test_another_text_is_refused(scene: Scene) -> None:
     restores nothing, and says so; others come back.
     """
     scene.commit(1, generation=1)
-    (first, other), (newest,) = (
+    (first, second), (newest,) = (
         (scene.ledger.recorded("orders")[n] for n in (0, 1)),
         files(scene)[-1:],
     )
     scene.ledger.record(msgspec.structs.replace(first, attempt="another"))
-    scene.ledger.record(msgspec.structs.replace(other, generation=0), also_older=True)
-    before = contents(scene)
+    scene.ledger.record(msgspec.structs.replace(second, generation=0), also_older=True)
+    contents_before = contents(scene)
     for file in files(scene):
         file.unlink()
     done = restore("orders", scene.sink, scene.ledger, dry_run=False)
@@ -91,7 +91,7 @@ def test_another_text_is_refused(scene: Scene) -> None:
     assert all(
         "is not the text that its commit named" in f.what and "backup" in f.do for f in done.failed
     )
-    assert contents(scene) == {newest.name: before[newest.name]}
+    assert contents(scene) == {newest.name: contents_before[newest.name]}
 
 
 def test_a_ledger_without_a_copy_restores_nothing(scene: Scene) -> None:
@@ -110,9 +110,11 @@ def test_a_window_that_cannot_come_back_is_told_beside_one_that_does(
 ) -> None:
     """Where windows can't be replaced, one that the table lacks has lost its receipt, too."""
     monkeypatch.setattr(scene.sink.store, "capabilities", Capabilities(replaces=False))
-    made = scene.ledger.recorded("orders")[2]
-    other = plan_of(scene.sink, window(7), (70, 80))
-    scene.ledger.record(msgspec.structs.replace(made, plan=other, digest=other.digest))
+    recorded = scene.ledger.recorded("orders")[2]
+    other_plan = plan_of(scene.sink, window(7), (70, 80))
+    scene.ledger.record(
+        msgspec.structs.replace(recorded, plan=other_plan, digest=other_plan.digest)
+    )
     files(scene)[0].unlink()
     done = restore("orders", scene.sink, scene.ledger, dry_run=False)
     assert (done.windows, [f.window for f in done.failed], done.exit_code) == (
@@ -126,18 +128,18 @@ def test_a_good_receipt_is_never_written_over(scene: Scene) -> None:
     """Whatever text is offered: only the one that the commit named is taken, and where
     that is there, nothing is written.
     """
-    before, (made, *_) = contents(scene), scene.ledger.recorded("orders")
+    contents_before, (recorded, *_) = contents(scene), scene.ledger.recorded("orders")
     with pytest.raises(RefusedError, match="is not the text"):
         scene.sink.audit().restore(
-            made.window, to_json(msgspec.structs.replace(made, attempt="other"))
+            recorded.window, to_json(msgspec.structs.replace(recorded, attempt="other"))
         )
     with pytest.raises(RefusedError, match="not committed"):
-        scene.sink.audit().restore(window(7), to_json(made))
-    scene.sink.audit().restore(made.window, to_json(made))
-    assert contents(scene) == before
+        scene.sink.audit().restore(window(7), to_json(recorded))
+    scene.sink.audit().restore(recorded.window, to_json(recorded))
+    assert contents(scene) == contents_before
 
 
-def older(scene: Scene, number: int, monkeypatch: pytest.MonkeyPatch) -> str:
+def commit_older(scene: Scene, number: int, monkeypatch: pytest.MonkeyPatch) -> str:
     """The text of a receipt as a version committed it that wrote its JSON another way:
     with spaces here.
     """
@@ -146,9 +148,9 @@ def older(scene: Scene, number: int, monkeypatch: pytest.MonkeyPatch) -> str:
             "windrow.ingest.sinks.kit.commit.stored_receipts.to_json",
             lambda r: msgspec.json.format(to_json(r), indent=1),
         )
-        made = scene.commit(number)
-    text = msgspec.json.format(to_json(made), indent=1)
-    scene.ledger.record(made, text)
+        committed = scene.commit(number)
+    text = msgspec.json.format(to_json(committed), indent=1)
+    scene.ledger.record(committed, text)
     return text
 
 
@@ -158,15 +160,15 @@ def test_a_receipt_of_another_version_comes_back_as_it_was(
     """The ledger keeps the text, not what this version would make of it: also when a
     run reports it, and after the ledger was rebuilt.
     """
-    text = older(scene, 3, monkeypatch)
-    again = type(scene.sink)(scene.sink.uri, scene.sink.schema)
-    held = again.look(window(3))
-    assert held is not None
-    assert again.receipt_text(held.receipt) == text
-    scene.ledger.record(held.receipt, again.receipt_text(held.receipt))
+    text = commit_older(scene, 3, monkeypatch)
+    reopened = type(scene.sink)(scene.sink.uri, scene.sink.schema)
+    committed = reopened.look(window(3))
+    assert committed is not None
+    assert reopened.receipt_text(committed.receipt) == text
+    scene.ledger.record(committed.receipt, reopened.receipt_text(committed.receipt))
     assert scene.ledger.written(window(3)) == text
     scene.lose_ledger()
-    rebuild("orders", again, scene.ledger)
+    rebuild("orders", reopened, scene.ledger)
     assert scene.ledger.written(window(3)) == text
     files(scene)[3].unlink()
     assert restore("orders", scene.sink, scene.ledger, dry_run=False).windows == (window(3).key,)

@@ -31,16 +31,22 @@ ODD = "0 0,1,9 * * *"
 """A grid whose windows are one, eight and fifteen hours long."""
 
 
-def topic(kept: int | None, name: str = "t") -> TopicInfo:
+def topic_keeping(kept_hours: int | None, name: str = "t") -> TopicInfo:
     """One that keeps messages for so many hours."""
     return TopicInfo(
-        name, "id", 1, compacted=False, retention_ms=None if kept is None else kept * 3_600_000
+        name,
+        "id",
+        1,
+        compacted=False,
+        retention_ms=None if kept_hours is None else kept_hours * 3_600_000,
     )
 
 
-def unread(records: int, age: int, lost: int = 0, name: str = "t") -> PartitionLag:
+def unread_partition(
+    records: int, age: int, lost_offsets: int = 0, name: str = "t"
+) -> PartitionLag:
     """A topic-partition whose first unread message is so many hours old."""
-    return PartitionLag(name, 0, 0, records, records, age * 3600.0, lost)
+    return PartitionLag(name, 0, 0, records, records, age * 3600.0, lost_offsets)
 
 
 def next_open(grid: str, committed: set[datetime], now: datetime) -> datetime:
@@ -68,13 +74,13 @@ def test_the_next_window() -> None:
 
 def test_an_early_gap_costs_little() -> None:
     """On a fine grid that began long ago, windows far behind a gap aren't asked for."""
-    asked = list[int]()
-    sink = SimpleNamespace(committed=lambda windows: asked.append(len(windows)) or set())
+    window_counts = list[int]()
+    sink = SimpleNamespace(committed=lambda windows: window_counts.append(len(windows)) or set())
     later = START + timedelta(days=3000)
     pipeline: Any = SimpleNamespace(spec=SimpleNamespace(id="p"), sink=sink, now=lambda: later)
     grid: Any = SimpleNamespace(start=START, grid="*/5 * * * *")
     assert next_window(pipeline, grid).start == START
-    assert sum(asked) < 3000
+    assert sum(window_counts) < 3000
 
 
 @given(st.sets(st.integers(0, 20)), st.sampled_from(["hourly", "daily", ODD]))
@@ -87,7 +93,7 @@ def test_the_next_window_is_the_lowest_gap(committed: set[int], grid: str) -> No
 
 
 @pytest.mark.parametrize(
-    ("kept", "age", "level"),
+    ("kept_hours", "age", "level"),
     [
         (None, 1000, "ok"),
         (48, 10, "ok"),
@@ -98,120 +104,144 @@ def test_the_next_window_is_the_lowest_gap(committed: set[int], grid: str) -> No
         (9, 10, "warn"),
     ],
 )
-def test_windows(kept: int | None, age: int, level: str) -> None:
+def test_windows(kept_hours: int | None, age: int, level: str) -> None:
     """It warns before the oldest open window begins to expire, when a quarter of the
     retention or two windows are left, and after.
     """
-    assert of_window(FIRST, [topic(kept)], [], START + age * HOUR, deletes=False).level == level
+    assert (
+        of_window(FIRST, [topic_keeping(kept_hours)], [], START + age * HOUR, deletes=False).level
+        == level
+    )
 
 
 def test_the_topic_that_forgets_first_counts() -> None:
     """Of several topics it is the one with the shortest retention that is named."""
-    found = of_window(
+    margin = of_window(
         FIRST,
-        [topic(500, "a"), topic(12, "b"), topic(None, "c")],
+        [topic_keeping(500, "a"), topic_keeping(12, "b"), topic_keeping(None, "c")],
         [],
         START + 10 * HOUR,
         deletes=False,
     )
-    assert (found.level, found.left) == ("warn", 2 * HOUR)
-    assert "in b in 2.0 h" in found.what
+    assert (margin.level, margin.left) == ("warn", 2 * HOUR)
+    assert "in b in 2.0 h" in margin.what
 
 
 def test_windows_that_lost_their_beginning() -> None:
     """Where a frozen start is gone, it fails and names the topic-partition, however
     long the retention is.
     """
-    found = of_window(FIRST, [topic(None)], [TopicPartition("t", 0)], START, deletes=False)
-    assert found.level == "fail"
-    assert "t[0]" in found.what
+    margin = of_window(FIRST, [topic_keeping(None)], [TopicPartition("t", 0)], START, deletes=False)
+    assert margin.level == "fail"
+    assert "t[0]" in margin.what
 
 
 @pytest.mark.parametrize(
-    ("part", "kept", "level"),
+    ("part", "kept_hours", "level"),
     [
-        (unread(0, 0), 1, "ok"),
-        (unread(5, 1000), None, "ok"),
-        (unread(5, 10), 48, "ok"),
-        (unread(5, 40), 48, "warn"),
-        (unread(5, 50), 48, "warn"),
-        (unread(5, 1, lost=2), None, "fail"),
+        (unread_partition(0, 0), 1, "ok"),
+        (unread_partition(5, 1000), None, "ok"),
+        (unread_partition(5, 10), 48, "ok"),
+        (unread_partition(5, 40), 48, "warn"),
+        (unread_partition(5, 50), 48, "warn"),
+        (unread_partition(5, 1, lost_offsets=2), None, "fail"),
     ],
 )
-def test_batches(part: PartitionLag, kept: int | None, level: str) -> None:
+def test_batches(part: PartitionLag, kept_hours: int | None, level: str) -> None:
     """It is the age of the first unread message that is held against the retention;
     what is gone already fails.
     """
-    assert of_unread([unread(0, 0), part], {"t": topic(kept)}, deletes=False).level == level
+    assert (
+        of_unread(
+            [unread_partition(0, 0), part], {"t": topic_keeping(kept_hours)}, deletes=False
+        ).level
+        == level
+    )
 
 
 def test_the_message_that_expires_first_counts() -> None:
     """Of several topic-partitions it is not the oldest message that is named, but the
     one that goes first.
     """
-    found = of_unread(
-        [unread(1, 90, name="a"), unread(1, 2, name="b")],
-        {"a": topic(500, "a"), "b": topic(4, "b")},
+    margin = of_unread(
+        [unread_partition(1, 90, name="a"), unread_partition(1, 2, name="b")],
+        {"a": topic_keeping(500, "a"), "b": topic_keeping(4, "b")},
         deletes=False,
     )
-    assert found.left == 2 * HOUR
-    assert "b[0]@0" in found.what
+    assert margin.left == 2 * HOUR
+    assert "b[0]@0" in margin.what
 
 
-def compacted(deletes_kept: int | None) -> TopicInfo:
+def compacted_topic(deletes_kept: int | None) -> TopicInfo:
     """One in which nothing expires by time but what deletes, after so many hours."""
-    kept = None if deletes_kept is None else deletes_kept * 3_600_000
-    return TopicInfo("t", "id", 1, compacted=True, retention_ms=None, delete_retention_ms=kept)
+    delete_retention_ms = None if deletes_kept is None else deletes_kept * 3_600_000
+    return TopicInfo(
+        "t", "id", 1, compacted=True, retention_ms=None, delete_retention_ms=delete_retention_ms
+    )
 
 
 @pytest.mark.parametrize(
-    ("kept", "age", "level"),
+    ("kept_hours", "age", "level"),
     [(None, 1000, "ok"), (48, 36, "ok"), (48, 37, "warn"), (9, 10, "warn")],
 )
-def test_deletes_of_a_compacted_topic(kept: int | None, age: int, level: str) -> None:
+def test_deletes_of_a_compacted_topic(kept_hours: int | None, age: int, level: str) -> None:
     """Where a delete takes a row out, the time that compaction leaves it counts as retention
     does, and the setting is named; where rows are only appended, it doesn't count.
     """
-    found = of_window(FIRST, [compacted(kept)], [], START + age * HOUR, deletes=True)
-    waiting = of_unread([unread(5, age)], {"t": compacted(kept)}, deletes=True)
-    assert found.level == waiting.level == level
-    for margin in (found, waiting) if level == "warn" else ():
+    window_margin = of_window(
+        FIRST, [compacted_topic(kept_hours)], [], START + age * HOUR, deletes=True
+    )
+    waiting = of_unread(
+        [unread_partition(5, age)], {"t": compacted_topic(kept_hours)}, deletes=True
+    )
+    assert window_margin.level == waiting.level == level
+    for margin in (window_margin, waiting) if level == "warn" else ():
         assert "raise the topic's delete.retention.ms" in margin.do
-    assert of_window(FIRST, [compacted(kept)], [], START + age * HOUR, deletes=False).level == "ok"
-    assert of_unread([unread(5, age)], {"t": compacted(kept)}, deletes=False).level == "ok"
+    assert (
+        of_window(FIRST, [compacted_topic(kept_hours)], [], START + age * HOUR, deletes=False).level
+        == "ok"
+    )
+    assert (
+        of_unread(
+            [unread_partition(5, age)], {"t": compacted_topic(kept_hours)}, deletes=False
+        ).level
+        == "ok"
+    )
 
 
 def test_what_went_with_the_deletes() -> None:
     """Past the time it is said what may be wrong now: rows that stay."""
-    late = of_window(FIRST, [compacted(9)], [], START + 10 * HOUR, deletes=True)
-    waiting = of_unread([unread(5, 10)], {"t": compacted(9)}, deletes=True)
+    late = of_window(FIRST, [compacted_topic(9)], [], START + 10 * HOUR, deletes=True)
+    waiting = of_unread([unread_partition(5, 10)], {"t": compacted_topic(9)}, deletes=True)
     for margin in (late, waiting):
         assert "deletes may be gone, and their rows stay in the table" in margin.what
 
 
-@pytest.mark.parametrize(("kept", "level"), [(24, "warn"), (25, "ok"), (None, "ok")])
-def test_a_window_that_is_longer_than_its_messages_are_kept(kept: int | None, level: str) -> None:
+@pytest.mark.parametrize(("kept_hours", "level"), [(24, "warn"), (25, "ok"), (None, "ok")])
+def test_a_window_that_is_longer_than_its_messages_are_kept(
+    kept_hours: int | None, level: str
+) -> None:
     """A daily window of a topic that keeps deletes for a day, as Kafka does by default, is
     warned of before it is over: then it would be too late.
     """
     day = window_at("p", "daily", START)
-    found = of_window(day, [compacted(kept)], [], START + HOUR, deletes=True)
-    assert found.level == level
-    assert ("delete.retention.ms" in found.do) == (level == "warn")
+    margin = of_window(day, [compacted_topic(kept_hours)], [], START + HOUR, deletes=True)
+    assert margin.level == level
+    assert ("delete.retention.ms" in margin.do) == (level == "warn")
 
 
 def test_for_ever_as_a_number() -> None:
     """The greatest number that Kafka takes as a retention is no date, and expires never."""
     ever = 2**63 - 1
     topics = [TopicInfo("t", "id", 1, True, ever, delete_retention_ms=ever)]
-    found = of_window(FIRST, topics, [], START + 10 * HOUR, deletes=True)
-    assert (found.level, found.left) == ("ok", None)
+    margin = of_window(FIRST, topics, [], START + 10 * HOUR, deletes=True)
+    assert (margin.level, margin.left) == ("ok", None)
 
 
 # --------------------------------------------------------------------------------------------------
 
 
-def batches(
+def batch_pipeline(
     frozen: list[int], committed: set[int], log_start: int, key: PrimaryKey | None = None
 ) -> Any:
     """A pipeline of micro-batches of ten offsets each, whose log has 100 messages of 10
@@ -225,8 +255,10 @@ def batches(
     for _ in range(100):
         broker.produce(TopicPartition("t", 0), b"", timestamp=START - 10 * HOUR)
     broker.delete_records(TopicPartition("t", 0), log_start)
-    seen = [TopicSeen("t", broker.topic("t").topic_id, 1)]
-    cuts = {n: Boundary.of(n, "memory", seen, [Mark("t", 0, 10 * n, "batch")]) for n in frozen}
+    topics_seen = [TopicSeen("t", broker.topic("t").topic_id, 1)]
+    cuts = {
+        n: Boundary.of(n, "memory", topics_seen, [Mark("t", 0, 10 * n, "batch")]) for n in frozen
+    }
     return SimpleNamespace(
         spec=SimpleNamespace(
             id="p",
@@ -248,7 +280,7 @@ def test_a_batch_that_is_not_committed_is_unread() -> None:
     """Its boundary is frozen, and what it holds can still get lost: it counts from its
     beginning, the first one too.
     """
-    uncommitted, committed = batches([1, 2], {0}, 15), batches([1, 2], {0, 1}, 15)
+    uncommitted, committed = batch_pipeline([1, 2], {0}, 15), batch_pipeline([1, 2], {0, 1}, 15)
     assert "t[0]@20, is kept for 38.0 h more" in retention_margin(committed).what
     assert retention_margin(uncommitted).level == "fail"
     assert "t[0]" in retention_margin(uncommitted).what
@@ -256,13 +288,13 @@ def test_a_batch_that_is_not_committed_is_unread() -> None:
 
 def test_the_boundary_0_has_no_batch_before_it() -> None:
     """Where the pipeline begins nothing is to be committed: unread is what comes after it."""
-    assert "t[0]@0" in retention_margin(batches([0], set(), 0)).what
+    assert "t[0]@0" in retention_margin(batch_pipeline([0], set(), 0)).what
 
 
 def test_before_anything_was_cut_nothing_is_lost() -> None:
     """A pipeline that hasn't begun misses nothing that went before it; one that has, does."""
-    assert retention_margin(batches([], set(), 15)).level == "ok"
-    assert retention_margin(batches([0], set(), 15)).level == "fail"
+    assert retention_margin(batch_pipeline([], set(), 15)).level == "ok"
+    assert retention_margin(batch_pipeline([0], set(), 15)).level == "fail"
 
 
 @pytest.mark.parametrize(
@@ -276,4 +308,4 @@ def test_before_anything_was_cut_nothing_is_lost() -> None:
 )
 def test_whose_deletes_count(key: PrimaryKey | None, says: str) -> None:
     """Those of a table with a primary key, unless versions decide and nothing is deleted."""
-    assert says in retention_margin(batches([1, 2], {0, 1}, 15, key)).what
+    assert says in retention_margin(batch_pipeline([1, 2], {0, 1}, 15, key)).what

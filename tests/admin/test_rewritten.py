@@ -79,9 +79,9 @@ def columns(rows: int) -> pa.RecordBatch:
 @pytest.fixture
 def sink(tmp_path: Path) -> DeltaBoth:
     """A window of ten rows in each of two splits."""
-    made = DeltaBoth(str(tmp_path / "all"), ROWS)
-    commit_rows(made, columns(10))
-    return made
+    new_sink = DeltaBoth(str(tmp_path / "all"), ROWS)
+    commit_rows(new_sink, columns(10))
+    return new_sink
 
 
 def _merged(table: DeltaTable) -> None:
@@ -143,10 +143,10 @@ def test_no_value_of_any_type_is_changed_by_another_writer(
     have the same checksum.
     """
     for file in (Path(sink.uri) / "data").rglob("*.parquet"):
-        again = io.BytesIO()
-        pq.write_table(pq.read_table(file, partitioning=None), again, **written)
+        buffer = io.BytesIO()
+        pq.write_table(pq.read_table(file, partitioning=None), buffer, **written)
         sums = [
             sum(map(checksum, batches_in(pa.BufferReader(source)))) % 2**64
-            for source in (file.read_bytes(), again.getvalue())
+            for source in (file.read_bytes(), buffer.getvalue())
         ]
         assert sums[0] == sums[1]

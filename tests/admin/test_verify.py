@@ -42,7 +42,7 @@ def scene(tmp_path: Path) -> Scene:
     return Scene.of(tmp_path, [0, 1, 2])
 
 
-def wrong(verified: Verified) -> list[tuple[str, str | None, str]]:
+def wrong_findings(verified: Verified) -> list[tuple[str, str | None, str]]:
     """(about, window, what) of everything that is not mere information."""
     return [(f.about, f.window, f.what) for f in verified.findings if f.level != "info"]
 
@@ -67,15 +67,15 @@ def test_healthy_after_replacing_and_compacting(scene: Scene) -> None:
 
 def test_a_store_that_is_away_is_asked_once(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
     """What can't be reached for one window can't be for the next: each would wait as long."""
-    asked: list[str] = []
+    asked_windows: list[str] = []
 
     def count(window: Window, attempt: str) -> int:
-        asked.append(window.key)
+        asked_windows.append(window.key)
         raise UnreachableError("the store is away", "verify", "Wait.")
 
     monkeypatch.setattr(scene.sink.dead_letters, "count", count)
     assert [(f.level, f.about) for f in scene.verify().findings] == [("unchecked", "table")]
-    assert len(asked) == 1
+    assert len(asked_windows) == 1
 
 
 def test_no_table(tmp_path: Path) -> None:
@@ -108,15 +108,15 @@ def test_lost_rows(scene: Scene) -> None:
     DeltaTable(scene.sink.uri).delete(
         "_window = '2026-01-02T01:00:00Z' AND _partition = 1 AND _offset = 12"
     )
-    assert wrong(scene.verify()) == [
+    assert wrong_findings(scene.verify()) == [
         ("table", window(1).key, "shop.orders[1]: 8 rows in the table, 9 in the receipt")
     ]
 
 
 def _append(scene: Scene, change: Callable[[pa.Table], pa.Table]) -> None:
     rows = DeltaTable(scene.sink.uri).to_pyarrow_table(filters=[("_window", "=", window(1).key)])
-    one = rows.filter(pa.compute.equal(rows["_partition"], 0)).slice(0, 1)
-    write_deltalake(scene.sink.uri, change(one), mode="append")
+    row = rows.filter(pa.compute.equal(rows["_partition"], 0)).slice(0, 1)
+    write_deltalake(scene.sink.uri, change(row), mode="append")
 
 
 def test_duplicated_rows(scene: Scene) -> None:
@@ -125,7 +125,7 @@ def test_duplicated_rows(scene: Scene) -> None:
     DeltaTable(scene.sink.uri).delete(
         "_window = '2026-01-02T01:00:00Z' AND _partition = 0 AND _offset = 15"
     )
-    assert wrong(scene.verify()) == [
+    assert wrong_findings(scene.verify()) == [
         ("table", window(1).key, "shop.orders[0]: 1 row with the offset of another row")
     ]
 
@@ -138,8 +138,8 @@ def test_row_of_another_window(scene: Scene) -> None:
             row.schema.get_field_index("_offset"), "_offset", pa.array([99], pa.int64())
         ),
     )
-    whats = [what for _, _, what in wrong(scene.verify())]
-    assert whats == [
+    messages = [message for _, _, message in wrong_findings(scene.verify())]
+    assert messages == [
         "shop.orders[0]: 10 rows in the table, 9 in the receipt",
         "shop.orders[0]: offsets 10 to 99 lie outside the receipt's range",
     ]
@@ -152,7 +152,7 @@ def test_foreign_window(scene: Scene) -> None:
         scene, lambda row: row.set_column(row.schema.get_field_index("_window"), "_window", key)
     )
     assert scene.verify().exit_code == 1
-    assert "2026-01-05T00:00:00Z" in str(wrong(scene.verify()))
+    assert "2026-01-05T00:00:00Z" in str(wrong_findings(scene.verify()))
 
 
 @pytest.mark.parametrize("damage", [Path.unlink, lambda file: file.write_bytes(b"PAR1 no more")])
@@ -186,12 +186,14 @@ def test_lost_dead_letters(scene: Scene) -> None:
     letters = DeltaTable(dead).to_pyarrow_table(filters=[("_window", "=", window(2).key)])
     write_deltalake(dead, letters.slice(0, 1), mode="append")
     DeltaTable(dead).delete("_window = '2026-01-02T01:00:00Z' AND _partition = 1")
-    assert wrong(scene.verify()) == [
+    assert wrong_findings(scene.verify()) == [
         ("table", window(1).key, "1 dead letter in their table, 2 in the receipt"),
         ("table", window(2).key, "3 dead letters in their table, 2 in the receipt"),
     ]
     shutil.rmtree(dead)
-    assert [where for _, where, _ in wrong(scene.verify())] == [window(n).key for n in range(3)]
+    assert [where for _, where, _ in wrong_findings(scene.verify())] == [
+        window(n).key for n in range(3)
+    ]
     assert scene.verify().exit_code == 1
 
 
@@ -264,17 +266,17 @@ def test_unreadable_batches_are_no_gap(tmp_path: Path) -> None:
 def test_a_table_that_is_gone(scene: Scene) -> None:
     """An unmounted disk is told once, as what it is, and not as so many lost windows."""
     Path(scene.sink.uri).rename(scene.folder / "unmounted")
-    (found,) = scene.verify().findings
-    assert (found.level, found.about) == ("wrong", "table")
-    assert "the ledger knows 3 committed windows of it" in found.what
+    (finding,) = scene.verify().findings
+    assert (finding.level, finding.about) == ("wrong", "table")
+    assert "the ledger knows 3 committed windows of it" in finding.what
 
 
 def test_a_ledger_of_another_table(scene: Scene) -> None:
     """Where the ledger has the pipeline write elsewhere, that is told beside what is verified."""
-    here = scene.sink.identity
+    identity = scene.sink.identity
     scene.ledger.rebind("orders", "delta:/elsewhere", None, [])
-    assert [what for _, _, what in wrong(scene.verify())] == [
-        f"by the ledger, the pipeline writes to delta:/elsewhere; by the spec, to {here}"
+    assert [message for _, _, message in wrong_findings(scene.verify())] == [
+        f"by the ledger, the pipeline writes to delta:/elsewhere; by the spec, to {identity}"
     ]
 
 
@@ -282,13 +284,13 @@ def test_a_copy_that_differs(scene: Scene) -> None:
     """A copy of another attempt at the generation that counts, or of a newer
     generation, is wrong, and a rebuild takes the table's word.
     """
-    made = scene.commit(3)
+    committed_receipt = scene.commit(3)
     for copy in (
-        msgspec.structs.replace(made, attempt="lost"),
-        msgspec.structs.replace(made, generation=1),
+        msgspec.structs.replace(committed_receipt, attempt="lost"),
+        msgspec.structs.replace(committed_receipt, generation=1),
     ):
         scene.ledger.record(copy)
-        assert [(about, where) for about, where, _ in wrong(scene.verify())] == [
+        assert [(about, where) for about, where, _ in wrong_findings(scene.verify())] == [
             ("ledger", window(3).key)
         ]
         rebuild("orders", scene.sink, scene.ledger)
@@ -306,10 +308,10 @@ def test_a_window_run_again_after_its_table_was_lost(scene: Scene) -> None:
         planned = scene.ledger.plan(window(n))
         assert planned is not None
         staged = stage(scene.sink, planned, 0, "again")
-        made = receipt(planned, staged, 0, "again", ledger=scene.ledger.identity())
+        new_receipt = receipt(planned, staged, 0, "again", ledger=scene.ledger.identity())
         scene.sink.commit_dead(planned, "again", staged)
-        scene.sink.commit(made, staged)
-        scene.ledger.record(made)
+        scene.sink.commit(new_receipt, staged)
+        scene.ledger.record(new_receipt)
     assert [(f.window, "--rebuild-ledger" in f.do) for f in scene.verify().findings] == [
         (window(0).key, True)
     ]
@@ -319,10 +321,10 @@ def test_a_window_run_again_after_its_table_was_lost(scene: Scene) -> None:
 
 def receipt_file(scene: Scene, number: int, key: str | None = None) -> Path:
     """Where the receipt of the n-th window lies."""
-    (found,) = (Path(scene.sink.uri) / "_windrow" / "receipts").glob(
+    (file,) = (Path(scene.sink.uri) / "_windrow" / "receipts").glob(
         f"{(key or window(number).key).replace(':', '_')}.*.json"
     )
-    return found
+    return file
 
 
 def test_lost_ledger(scene: Scene) -> None:
@@ -337,9 +339,9 @@ def test_lost_ledger(scene: Scene) -> None:
 def test_verification_makes_no_ledger(scene: Scene) -> None:
     """Where the state file is gone, verification says so and leaves the place as it is."""
     scene.lose_ledger()
-    before = sorted(scene.folder.rglob("*"))
+    files_before = sorted(scene.folder.rglob("*"))
     assert scene.verify().exit_code == 1
-    assert sorted(scene.folder.rglob("*")) == before
+    assert sorted(scene.folder.rglob("*")) == files_before
 
 
 def test_another_ledger(scene: Scene) -> None:
@@ -351,10 +353,10 @@ def test_another_ledger(scene: Scene) -> None:
 
 def test_ledger_that_knows_more(scene: Scene) -> None:
     """A receipt that only the ledger knows means that the table lost a commit."""
-    made = next(c.receipt for c in scene.sink.receipts())
-    later = msgspec.structs.replace(made.plan, window=window(7))
-    scene.ledger.record(msgspec.structs.replace(made, plan=later, digest=later.digest))
-    assert wrong(scene.verify()) == [
+    committed_receipt = next(c.receipt for c in scene.sink.receipts())
+    later = msgspec.structs.replace(committed_receipt.plan, window=window(7))
+    scene.ledger.record(msgspec.structs.replace(committed_receipt, plan=later, digest=later.digest))
+    assert wrong_findings(scene.verify()) == [
         ("ledger", window(7).key, "the ledger knows a receipt that the table doesn't hold")
     ]
 
@@ -364,8 +366,8 @@ def test_copy_missing(scene: Scene) -> None:
     information, not damage.
     """
     with scene.ledger.writing("orders") as entries:
-        for one in entries.highest(RECEIPT):
-            entries.remove(RECEIPT, one.window)
+        for ledger_receipt in entries.highest(RECEIPT):
+            entries.remove(RECEIPT, ledger_receipt.window)
     verified = scene.verify()
     assert {f.level for f in verified.findings} == {"info"}
     assert len(verified.findings) == 3
@@ -373,17 +375,21 @@ def test_copy_missing(scene: Scene) -> None:
 
 def test_other_boundary(scene: Scene) -> None:
     """A ledger whose boundary cuts elsewhere is told with both offsets."""
-    made = next(c.receipt for c in scene.sink.receipts())
+    committed_receipt = next(c.receipt for c in scene.sink.receipts())
     moved = Boundary.of(
-        made.plan.stop.label,
+        committed_receipt.plan.stop.label,
         "cluster",
         [TOPIC],
         [Mark(TOPIC.topic, 0, 11, "settled"), Mark(TOPIC.topic, 1, 10, "settled")],
     )
-    found = compare_ledger(
-        made, LedgerEntries(made.plan.start, moved, made.plan, made), made.ledger
+    findings = compare_ledger(
+        committed_receipt,
+        LedgerEntries(
+            committed_receipt.plan.start, moved, committed_receipt.plan, committed_receipt
+        ),
+        committed_receipt.ledger,
     )
-    assert [f.what for f in found] == [
+    assert [f.what for f in findings] == [
         "the boundary at its end differs in the ledger: shop.orders[0] at 11 and 10"
     ]
 
@@ -393,33 +399,33 @@ def test_how_a_cut_was_found_is_no_difference() -> None:
     partitions that were added later left out.
     """
     label = window(0).start
-    one = Boundary.of(
+    narrow = Boundary.of(
         label,
         "cluster",
         [TopicSeen(TOPIC.topic, TOPIC.topic_id, 1)],
         [Mark(TOPIC.topic, 0, 5, "settled")],
     )
-    other = Boundary.of(
+    wide = Boundary.of(
         label,
         "cluster",
         [TOPIC],
         [Mark(TOPIC.topic, 0, 5, "clamped"), Mark(TOPIC.topic, 1, 0, "clamped")],
     )
-    assert not difference(one, other)
+    assert not difference(narrow, wide)
     begun = Boundary.of(
-        label, "cluster", [TOPIC], other.marks, [Mark(TOPIC.topic, 0, 2, "position")]
+        label, "cluster", [TOPIC], wide.marks, [Mark(TOPIC.topic, 0, 2, "position")]
     )
-    assert not difference(other, begun)
+    assert not difference(wide, begun)
 
 
 def test_topic_recreated(scene: Scene) -> None:
     """A topic with another id, and another cluster, are told for every window."""
     scene.broker.topic_id = "another"
-    assert {what for _, _, what in wrong(scene.verify())} == {
+    assert {message for _, _, message in wrong_findings(scene.verify())} == {
         "topic shop.orders was deleted and made again"
     }
     scene.broker.cluster = "elsewhere"
-    assert {what for _, _, what in wrong(scene.verify())} == {
+    assert {message for _, _, message in wrong_findings(scene.verify())} == {
         "committed from cluster cluster, this is elsewhere"
     }
 
@@ -450,12 +456,15 @@ def test_rows_may_be_more_or_fewer_than_messages(scene: Scene) -> None:
     """Where messages became several rows, both are counted: a row that is missing and a
     message that is are each told.
     """
-    made = next(c.receipt for c in scene.sink.receipts())
-    splits = (msgspec.structs.replace(made.splits[0], rows=20, rows_staged=20), *made.splits[1:])
-    several = msgspec.structs.replace(made, splits=splits)
-    other = RowsHeld(TOPIC.topic, 1, 9, 9, 0, 9)
-    assert compare_rows(several, [RowsHeld(TOPIC.topic, 0, 20, 9, 0, 9), other]) == []
-    for held, says in (
+    committed_receipt = next(c.receipt for c in scene.sink.receipts())
+    splits = (
+        msgspec.structs.replace(committed_receipt.splits[0], rows=20, rows_staged=20),
+        *committed_receipt.splits[1:],
+    )
+    several = msgspec.structs.replace(committed_receipt, splits=splits)
+    other_rows = RowsHeld(TOPIC.topic, 1, 9, 9, 0, 9)
+    assert compare_rows(several, [RowsHeld(TOPIC.topic, 0, 20, 9, 0, 9), other_rows]) == []
+    for rows_held, says in (
         (
             RowsHeld(TOPIC.topic, 0, 19, 9, 0, 9),
             "shop.orders[0]: 19 rows in the table, 20 in the receipt",
@@ -465,41 +474,54 @@ def test_rows_may_be_more_or_fewer_than_messages(scene: Scene) -> None:
             "shop.orders[0]: rows of 8 messages in the table, of 9 in the receipt",
         ),
     ):
-        assert [f.what for f in compare_rows(several, [held, other])] == [says]
-    assert [f.what for f in compare_rows(made, [RowsHeld(TOPIC.topic, 0, 9, 8, 0, 9), other])] == [
-        "shop.orders[0]: 1 row with the offset of another row"
-    ]
+        assert [f.what for f in compare_rows(several, [rows_held, other_rows])] == [says]
+    assert [
+        f.what
+        for f in compare_rows(committed_receipt, [RowsHeld(TOPIC.topic, 0, 9, 8, 0, 9), other_rows])
+    ] == ["shop.orders[0]: 1 row with the offset of another row"]
 
 
 def test_rows_that_later_ones_replaced_may_be_gone(scene: Scene) -> None:
     """Where it is known that such rows go: fewer are told, and right; one that is there
     twice, or too many, are as wrong as ever.
     """
-    made = next(c.receipt for c in scene.sink.receipts())
-    other = RowsHeld(TOPIC.topic, 1, 9, 9, 0, 9)
-    for held, level in (
+    committed_receipt = next(c.receipt for c in scene.sink.receipts())
+    other_rows = RowsHeld(TOPIC.topic, 1, 9, 9, 0, 9)
+    for rows_held, level in (
         (RowsHeld(TOPIC.topic, 0, 5, 5, 1, 9), "info"),
         (RowsHeld(TOPIC.topic, 0, 9, 8, 0, 9), "wrong"),
     ):
-        assert {f.level for f in compare_rows(made, [held, other])} == {"wrong"}
-        assert {f.level for f in compare_rows(made, [held, other], may_lack="compacted")} == {level}
-    assert {f.level for f in compare_rows(made, [other], may_lack="compacted")} == {"info"}
+        assert {f.level for f in compare_rows(committed_receipt, [rows_held, other_rows])} == {
+            "wrong"
+        }
+        assert {
+            f.level
+            for f in compare_rows(committed_receipt, [rows_held, other_rows], may_lack="compacted")
+        } == {level}
+    assert {
+        f.level for f in compare_rows(committed_receipt, [other_rows], may_lack="compacted")
+    } == {"info"}
     assert {
         f.level
         for f in compare_rows(
-            made, [RowsHeld(TOPIC.topic, 0, 10, 9, 0, 9), other], may_lack="compacted"
+            committed_receipt,
+            [RowsHeld(TOPIC.topic, 0, 10, 9, 0, 9), other_rows],
+            may_lack="compacted",
         )
     } == {"wrong"}
 
 
 def test_filtered_messages_add_up(scene: Scene) -> None:
     """They are among those that were read; a receipt that leaves them out of its sum is found."""
-    made = next(c.receipt for c in scene.sink.receipts())
+    committed_receipt = next(c.receipt for c in scene.sink.receipts())
     fewer = msgspec.structs.replace(
-        made, counts=msgspec.structs.replace(made.counts, valid=15, rows=15, filtered=3)
+        committed_receipt,
+        counts=msgspec.structs.replace(committed_receipt.counts, valid=15, rows=15, filtered=3),
     )
     assert compare_receipts([fewer]) == []
-    lying = msgspec.structs.replace(made, counts=msgspec.structs.replace(made.counts, filtered=1))
+    lying = msgspec.structs.replace(
+        committed_receipt, counts=msgspec.structs.replace(committed_receipt.counts, filtered=1)
+    )
     assert [f.what for f in compare_receipts([lying])] == [
         "20 messages read, but 18 valid + 2 dead + 0 dropped + 1 filtered"
     ]
@@ -507,11 +529,11 @@ def test_filtered_messages_add_up(scene: Scene) -> None:
 
 def test_a_row_at_the_very_end_of_the_range(scene: Scene) -> None:
     """The stop is the first offset that isn't the window's: a row there lies outside."""
-    made = next(c.receipt for c in scene.sink.receipts())
+    committed_receipt = next(c.receipt for c in scene.sink.receipts())
     inside, beyond = RowsHeld(TOPIC.topic, 0, 9, 9, 0, 9), RowsHeld(TOPIC.topic, 0, 9, 9, 1, 10)
-    other = RowsHeld(TOPIC.topic, 1, 9, 9, 0, 9)
-    assert compare_rows(made, [inside, other]) == []
-    assert [f.what for f in compare_rows(made, [beyond, other])] == [
+    other_rows = RowsHeld(TOPIC.topic, 1, 9, 9, 0, 9)
+    assert compare_rows(committed_receipt, [inside, other_rows]) == []
+    assert [f.what for f in compare_rows(committed_receipt, [beyond, other_rows])] == [
         "shop.orders[0]: offsets 1 to 10 lie outside the receipt's range"
     ]
 
@@ -538,9 +560,11 @@ def test_overlap_and_tiling(scene: Scene) -> None:
 
 def test_receipt_that_does_not_add_up(scene: Scene) -> None:
     """A receipt whose own numbers disagree is found."""
-    made = next(c.receipt for c in scene.sink.receipts())
+    committed_receipt = next(c.receipt for c in scene.sink.receipts())
     lying = msgspec.structs.replace(
-        made, counts=msgspec.structs.replace(made.counts, read=19), splits=()
+        committed_receipt,
+        counts=msgspec.structs.replace(committed_receipt.counts, read=19),
+        splits=(),
     )
     assert [f.what for f in compare_receipts([lying])] == [
         "19 messages read, but 18 valid + 2 dead + 0 dropped",
@@ -551,12 +575,12 @@ def test_receipt_that_does_not_add_up(scene: Scene) -> None:
 
 def test_rows_of_an_unplanned_partition(scene: Scene) -> None:
     """Rows of a topic-partition that the window never read are found."""
-    made = next(c.receipt for c in scene.sink.receipts())
+    committed_receipt = next(c.receipt for c in scene.sink.receipts())
     good = [RowsHeld(TOPIC.topic, p, 9, 9, 0, 9) for p in (0, 1)]
-    assert compare_rows(made, good) == []
-    assert [f.what for f in compare_rows(made, [*good, RowsHeld("other", 0, 1, 1, 5, 5)])] == [
-        "other[0]: 1 row in the table, 0 in the receipt"
-    ]
+    assert compare_rows(committed_receipt, good) == []
+    assert [
+        f.what for f in compare_rows(committed_receipt, [*good, RowsHeld("other", 0, 1, 1, 5, 5)])
+    ] == ["other[0]: 1 row in the table, 0 in the receipt"]
 
 
 def test_a_replaced_topic_is_a_seam(scene: Scene) -> None:
@@ -630,16 +654,19 @@ def test_partial_windows_are_told(scene: Scene) -> None:
     """What a window was told to go on without is information, in the receipt's own
     words, and its numbers add up.
     """
-    made = next(c.receipt for c in scene.sink.receipts())
+    committed_receipt = next(c.receipt for c in scene.sink.receipts())
     split = msgspec.structs.replace(
-        made.splits[0], read=6, bytes=12, valid=5, rows=5, rows_staged=5, skipped=4
+        committed_receipt.splits[0], read=6, bytes=12, valid=5, rows=5, rows_staged=5, skipped=4
     )
-    splits = (split, *made.splits[1:])
-    told = msgspec.structs.replace(
-        made, splits=splits, counts=Counts.total(splits), partial=("4 offsets were gone",)
+    splits = (split, *committed_receipt.splits[1:])
+    partial_receipt = msgspec.structs.replace(
+        committed_receipt,
+        splits=splits,
+        counts=Counts.total(splits),
+        partial=("4 offsets were gone",),
     )
-    assert [(f.level, f.what, f.window) for f in compare_receipts([told])] == [
-        ("info", "the window is partial: 4 offsets were gone", made.window.key)
+    assert [(f.level, f.what, f.window) for f in compare_receipts([partial_receipt])] == [
+        ("info", "the window is partial: 4 offsets were gone", committed_receipt.window.key)
     ]
 
 
@@ -647,33 +674,40 @@ def test_a_plan_covers_what_lies_between_its_boundaries(scene: Scene) -> None:
     """In any number of splits, from where a new topic begins; a gap, an overlap, and
     what the boundary doesn't know are found.
     """
-    made = plan(scene.sink, 1)
-    first, *rest = made.splits
+    planned = plan(scene.sink, 1)
+    first, *rest = planned.splits
     halves = (msgspec.structs.replace(first, stop=13), msgspec.structs.replace(first, start=13))
-    assert uncovered(msgspec.structs.replace(made, splits=(*halves, *rest))) == []
+    assert uncovered(msgspec.structs.replace(planned, splits=(*halves, *rest))) == []
     torn_apart = "the splits of shop.orders[0] are not the offsets 10 to 20 between its boundaries"
-    assert uncovered(msgspec.structs.replace(made, splits=(*halves[:1], *rest))) == [torn_apart]
-    assert uncovered(msgspec.structs.replace(made, splits=(first, *halves, *rest))) == [torn_apart]
+    assert uncovered(msgspec.structs.replace(planned, splits=(*halves[:1], *rest))) == [torn_apart]
+    assert uncovered(msgspec.structs.replace(planned, splits=(first, *halves, *rest))) == [
+        torn_apart
+    ]
     strange = msgspec.structs.replace(first, topic="other")
-    assert uncovered(msgspec.structs.replace(made, splits=(*made.splits, strange))) == [
+    assert uncovered(msgspec.structs.replace(planned, splits=(*planned.splits, strange))) == [
         "other[0] is read, and is missing in its boundary"
     ]
     new = Mark(OTHER.topic, 0, 30, "settled")
     stop = Boundary.of(
-        made.stop.label,
+        planned.stop.label,
         "cluster",
         [TOPIC, OTHER],
-        [*made.stop.marks, new],
+        [*planned.stop.marks, new],
         [Mark(OTHER.topic, 0, 25, "position")],
     )
     begun = msgspec.structs.replace(first, topic=OTHER.topic, start=25, stop=30)
-    assert uncovered(msgspec.structs.replace(made, stop=stop, splits=(*made.splits, begun))) == []
+    assert (
+        uncovered(msgspec.structs.replace(planned, stop=stop, splits=(*planned.splits, begun)))
+        == []
+    )
 
 
 def test_a_topic_that_is_gone(scene: Scene) -> None:
     """As long as the pipeline reads it that is wrong; once it is only carried on, information."""
-    scene.broker.gone = True
-    assert {what for _, _, what in wrong(scene.verify())} == {"topic shop.orders was deleted"}
+    scene.broker.is_deleted = True
+    assert {message for _, _, message in wrong_findings(scene.verify())} == {
+        "topic shop.orders was deleted"
+    }
     last = plan_of(scene.sink, window(3), (30, 30))
     ends = [
         msgspec.structs.replace(
@@ -692,8 +726,8 @@ def test_a_topic_that_is_gone(scene: Scene) -> None:
 
 def test_several_topics_are_asked_about(scene: Scene) -> None:
     """Also one that only an older window read."""
-    made = plan_of(scene.sink, window(0), (0, 10), [OTHER])
-    older = receipt(made, stage(scene.sink, made, 0, "a0"), 0, "a0")
+    old_plan = plan_of(scene.sink, window(0), (0, 10), [OTHER])
+    older = receipt(old_plan, stage(scene.sink, old_plan, 0, "a0"), 0, "a0")
     current = plan(scene.sink, 2).stop
     both = Boundary.of(
         current.label,
@@ -702,8 +736,8 @@ def test_several_topics_are_asked_about(scene: Scene) -> None:
         [*current.marks, Mark(OTHER.topic, 0, 10, "settled")],
     )
     topics = scene.broker.topics([TOPIC.topic, OTHER.topic])
-    found = compare_topic([older], both, "cluster", topics, {})
-    assert [(f.level, f.what) for f in found] == [("wrong", "topic shop.returns was deleted")]
+    findings = compare_topic([older], both, "cluster", topics, {})
+    assert [(f.level, f.what) for f in findings] == [("wrong", "topic shop.returns was deleted")]
 
 
 def test_a_log_that_ends_below_the_newest_boundary(scene: Scene) -> None:
@@ -715,17 +749,17 @@ def test_a_log_that_ends_below_the_newest_boundary(scene: Scene) -> None:
     scene.broker.end_of = {tp: 30}
     assert scene.verify().findings == ()
     scene.broker.end_of = {tp: 29}
-    (found,) = scene.verify(sleep=waited.append).findings
-    assert (found.level, found.about, len(waited)) == ("wrong", "topic", 2)
+    (finding,) = scene.verify(sleep=waited.append).findings
+    assert (finding.level, finding.about, len(waited)) == ("wrong", "topic", 2)
     assert (
-        found.what == f"{tp}: the log ends at offset 29 now, below 30, which it had reached when"
+        finding.what == f"{tp}: the log ends at offset 29 now, below 30, which it had reached when"
         " 2026-01-02T03:00:00Z was frozen"
     )
-    assert "source.on_loss: skip" in found.do
+    assert "source.on_loss: skip" in finding.do
     scene.broker.topic_id = "another"
-    assert "ends at" not in str(wrong(scene.verify()))
+    assert "ends at" not in str(wrong_findings(scene.verify()))
     scene.broker.topic_id, scene.broker.cluster = TOPIC.topic_id, "another"
-    assert "ends at" not in str(wrong(scene.verify()))
+    assert "ends at" not in str(wrong_findings(scene.verify()))
 
 
 def test_an_end_that_is_too_small_for_a_moment(scene: Scene) -> None:
@@ -740,7 +774,7 @@ def test_renamed_columns(tmp_path: Path) -> None:
     scene = Scene.of(tmp_path, [0, 1], metadata=names)
     assert scene.verify().findings == ()
     DeltaTable(scene.sink.uri).delete('"kafka-partition" = 1 AND "kafka-offset" = 12')
-    assert wrong(scene.verify()) == [
+    assert wrong_findings(scene.verify()) == [
         ("table", window(1).key, "shop.orders[1]: 8 rows in the table, 9 in the receipt")
     ]
 
@@ -749,7 +783,7 @@ MADE = msgspec.structs.replace(receipt_of(PLAN.digest), generation=1)
 
 
 @pytest.mark.parametrize(
-    ("copy", "level", "what"),
+    ("copy", "level", "expected_message"),
     [
         (None, "info", "the ledger's copy of the receipt is missing or older"),
         (
@@ -769,10 +803,10 @@ MADE = msgspec.structs.replace(receipt_of(PLAN.digest), generation=1)
         ),
     ],
 )
-def test_a_copy_that_is_not_the_tables(copy: object, level: str, what: str) -> None:
+def test_a_copy_that_is_not_the_tables(copy: object, level: str, expected_message: str) -> None:
     """A run that died after its commit leaves an older one; a newer one was committed,
     and is not in the table any more.
     """
-    found = compare_ledger(MADE, LedgerEntries(PLAN.start, PLAN.stop, PLAN, copy), MADE.ledger)  # type: ignore[arg-type]
-    assert [(f.level, f.what) for f in found] == [(level, what)]
+    findings = compare_ledger(MADE, LedgerEntries(PLAN.start, PLAN.stop, PLAN, copy), MADE.ledger)  # type: ignore[arg-type]
+    assert [(f.level, f.what) for f in findings] == [(level, expected_message)]
     assert compare_ledger(MADE, LedgerEntries(PLAN.start, PLAN.stop, PLAN, MADE), MADE.ledger) == []

@@ -33,12 +33,12 @@ def scene(tmp_path: Path) -> Scene:
     return Scene.of(tmp_path, [0, 1, 2])
 
 
-def told(verified: Verified) -> list[tuple[str, str | None, str]]:
+def finding_rows(verified: Verified) -> list[tuple[str, str | None, str]]:
     """(level, window, what) of everything that was found."""
     return [(f.level, f.window, f.what) for f in verified.findings]
 
 
-def only(verified: Verified, start: str) -> None:
+def assert_only_finding(verified: Verified, start: str) -> None:
     """One thing is wrong, with window 1; its sentence begins so, and the way out is named."""
     (finding,) = verified.findings
     assert (finding.level, finding.about, finding.window) == ("wrong", "table", window(1).key)
@@ -68,7 +68,9 @@ def test_a_changed_value(scene: Scene) -> None:
     """
     change(scene, "amount", "amount + 1")
     assert scene.verify().findings == ()
-    only(scene.verify(deep=True), f"{FIRST_SPLIT}: the rows are not those that were committed")
+    assert_only_finding(
+        scene.verify(deep=True), f"{FIRST_SPLIT}: the rows are not those that were committed"
+    )
 
 
 def test_an_offset_moved_onto_a_dead_letters(scene: Scene) -> None:
@@ -77,7 +79,9 @@ def test_an_offset_moved_onto_a_dead_letters(scene: Scene) -> None:
     """
     change(scene, "_offset", "13", " AND _offset = 14")
     assert scene.verify().findings == ()
-    only(scene.verify(deep=True), f"{FIRST_SPLIT}: the rows are not those that were committed")
+    assert_only_finding(
+        scene.verify(deep=True), f"{FIRST_SPLIT}: the rows are not those that were committed"
+    )
 
 
 def test_a_changed_dead_letter(scene: Scene) -> None:
@@ -86,7 +90,7 @@ def test_a_changed_dead_letter(scene: Scene) -> None:
         {"value": "cast('w13' as bytea)"}, predicate=IN_WINDOW_1
     )
     assert scene.verify().findings == ()
-    only(
+    assert_only_finding(
         scene.verify(deep=True),
         f"{FIRST_SPLIT}: the dead letters are not those that were committed",
     )
@@ -95,12 +99,12 @@ def test_a_changed_dead_letter(scene: Scene) -> None:
 def test_exchanged_rows(scene: Scene) -> None:
     """Two rows that exchanged a value are found, though all values are there."""
     change(scene, "amount", "1 - amount", " AND _offset IN (10, 11)")
-    only(scene.verify(deep=True), FIRST_SPLIT)
+    assert_only_finding(scene.verify(deep=True), FIRST_SPLIT)
 
 
-def _flipped(file: Path, at: int) -> None:
+def _flip_byte(file: Path, position: int) -> None:
     content = bytearray(file.read_bytes())
-    content[at] ^= 0x10
+    content[position] ^= 0x10
     file.write_bytes(content)
 
 
@@ -123,17 +127,17 @@ def test_a_flipped_byte_anywhere(tmp_path: Path) -> None:
         for f in (Path(scene.sink.uri) / "data").rglob("*.parquet")
         if pq.read_table(f)["_partition"][0].as_py() == 0
     )
-    whole, before = file.read_bytes(), _read(scene)
-    found = 0
-    for at in range(5, len(whole), 61):
-        _flipped(file, at)
+    content, table_before = file.read_bytes(), _read(scene)
+    found_count = 0
+    for position in range(5, len(content), 61):
+        _flip_byte(file, position)
         verified = scene.verify(deep=True)
         if not any(f.level == "wrong" and f.window == window(1).key for f in verified.findings):
-            assert _read(scene).equals(before), at
+            assert _read(scene).equals(table_before), position
         else:
-            found += 1
-        file.write_bytes(whole)
-    assert found >= 10
+            found_count += 1
+        file.write_bytes(content)
+    assert found_count >= 10
     assert scene.verify(deep=True).findings == ()
 
 
@@ -142,7 +146,7 @@ def test_a_flipped_byte_in_a_page(scene: Scene) -> None:
     all the same.
     """
     file = next((Path(scene.sink.uri) / "data" / "_window=2026-01-02T01%3A00%3A00Z").iterdir())
-    _flipped(file, pq.read_metadata(file).row_group(0).column(0).data_page_offset + 40)
+    _flip_byte(file, pq.read_metadata(file).row_group(0).column(0).data_page_offset + 40)
     (finding,) = [f for f in scene.verify(deep=True).findings if f.level == "wrong"]
     assert finding.window == window(1).key
     assert file.name in finding.what
@@ -151,14 +155,16 @@ def test_a_flipped_byte_in_a_page(scene: Scene) -> None:
 
 def test_a_file_that_is_gone(scene: Scene) -> None:
     """It is a finding of its window, with the file's name; other windows are read all the same."""
-    gone = next((Path(scene.sink.uri) / "data" / "_window=2026-01-02T00%3A00%3A00Z").iterdir())
-    gone.unlink()
+    deleted_file = next(
+        (Path(scene.sink.uri) / "data" / "_window=2026-01-02T00%3A00%3A00Z").iterdir()
+    )
+    deleted_file.unlink()
     change(scene, "amount", "amount + 1")
-    wrong = [(f.window, f.what) for f in scene.verify(deep=True).findings if f.level == "wrong"]
-    assert {key for key, _ in wrong} == {window(0).key, window(1).key}
-    told = [what for key, what in wrong if key == window(0).key]
-    assert all(gone.name in what for what in told)
-    assert any("can't be read" in what for what in told), "the reading back says so too"
+    problems = [(f.window, f.what) for f in scene.verify(deep=True).findings if f.level == "wrong"]
+    assert {key for key, _ in problems} == {window(0).key, window(1).key}
+    messages = [message for key, message in problems if key == window(0).key]
+    assert all(deleted_file.name in message for message in messages)
+    assert any("can't be read" in message for message in messages), "the reading back says so too"
 
 
 def test_lost_and_foreign_rows(scene: Scene) -> None:
@@ -230,28 +236,28 @@ def test_reading_back_is_bounded(tmp_path: Path) -> None:
     bytes where they are long.
     """
     scene = Scene.of(tmp_path, [0])
-    n, most = 200_000, 24 << 20
+    n, max_bytes = 200_000, 24 << 20
     rows, rng = DeltaTable(scene.sink.uri).to_pyarrow_table(), np.random.default_rng(1)
     letters = rng.integers(97, 123, n * 200, np.uint8)
     ids = pa.StringArray.from_buffers(
         n, pa.py_buffer(np.arange(n + 1, dtype=np.int32) * 200), pa.py_buffer(letters)
     )
     columns = {"id": ids, "amount": pa.array(rng.integers(0, 2**60, n))}
-    many = pa.table(
+    table = pa.table(
         {f.name: columns.get(f.name, pa.repeat(rows[f.name][0], n)) for f in rows.schema},
         schema=rows.schema,
     )
-    write_deltalake(scene.sink.uri, many, mode="overwrite")
+    write_deltalake(scene.sink.uri, table, mode="overwrite")
     (file,) = Path(scene.sink.uri).glob("_window=*/*.parquet")
-    assert pq.read_metadata(file).row_group(0).total_byte_size > most
+    assert pq.read_metadata(file).row_group(0).total_byte_size > max_bytes
     pool, default = pa.proxy_memory_pool(pa.system_memory_pool()), pa.default_memory_pool()
     pa.set_memory_pool(pool)
     try:
-        held = [batch.num_rows for batch in scene.sink.audit().contents(window(0))]
+        batch_lengths = [batch.num_rows for batch in scene.sink.audit().contents(window(0))]
     finally:
         pa.set_memory_pool(default)
-    assert (sum(held), max(held) <= parquet_files.BATCH_ROWS) == (n, True)
-    assert pool.max_memory() < most
+    assert (sum(batch_lengths), max(batch_lengths) <= parquet_files.BATCH_ROWS) == (n, True)
+    assert pool.max_memory() < max_bytes
 
 
 ONCE, NONE = Capabilities(delivery="at-least-once"), Capabilities(delivery="none")
@@ -278,13 +284,15 @@ def test_what_was_published_and_what_is_there(
     """By the checksum that was noted, where all messages are there; else by their
     number, and by what the sink may lose or double.
     """
-    made = next(c.receipt for c in scene.sink.receipts())
-    noted = {(s.topic, s.partition, s.start): "a" for s in made.splits}
+    committed_receipt = next(c.receipt for c in scene.sink.receipts())
+    noted = {(s.topic, s.partition, s.start): "a" for s in committed_receipt.splits}
     back = Summed((count, 9), (checksum, "a"), 0)
-    wrong, allowed = differences(
-        made, "messages", back, capabilities, noted=noted, may_lack=may_lack
+    problems, allowed = differences(
+        committed_receipt, "messages", back, capabilities, noted=noted, may_lack=may_lack
     )
-    assert (len(wrong), len(allowed)) == (level == "wrong", level == "allowed")
+    assert (len(problems), len(allowed)) == (level == "wrong", level == "allowed")
     back = Summed((9, 9), ("a", "a"), 1)
-    wrong, _ = differences(made, "messages", back, capabilities, noted=noted, may_lack=may_lack)
-    assert wrong == ["1 message in none of its splits"]
+    problems, _ = differences(
+        committed_receipt, "messages", back, capabilities, noted=noted, may_lack=may_lack
+    )
+    assert problems == ["1 message in none of its splits"]

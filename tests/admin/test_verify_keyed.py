@@ -32,10 +32,10 @@ LOG: Log = {
 @pytest.fixture
 def table(tmp_path: Path) -> Keyed:
     """Two windows that say the same: two rows, both of them the second one's."""
-    made = DeltaKeyed(str(tmp_path / "t"), PrimaryKey(KEY, buckets=2))
+    keyed_table = DeltaKeyed(str(tmp_path / "t"), PrimaryKey(KEY, buckets=2))
     for number in LOG:
-        made.commit(LOG, number)
-    return made
+        keyed_table.commit(LOG, number)
+    return keyed_table
 
 
 def receipts(table: Keyed) -> list[Receipt]:
@@ -59,7 +59,7 @@ def test_a_table_is_the_sum_of_its_receipts(table: Keyed) -> None:
 
 
 @pytest.mark.parametrize(
-    ("damage", "said"),
+    ("damage", "messages"),
     [
         ({"amount": "amount + 1"}, ["the rows are not those that were committed"]),
         (
@@ -75,7 +75,7 @@ def test_a_table_is_the_sum_of_its_receipts(table: Keyed) -> None:
     ids=["value", "offset", "window", "row"],
 )
 def test_what_else_writes_is_found(
-    table: Keyed, damage: dict[str, str] | None, said: list[str]
+    table: Keyed, damage: dict[str, str] | None, messages: list[str]
 ) -> None:
     """A value, a coordinate, a window's name, a row: each is told."""
     written = DeltaTable(table.uri)
@@ -83,11 +83,11 @@ def test_what_else_writes_is_found(
         written.delete("shop = 'a'")
     else:
         written.update(damage, predicate="shop = 'a'")
-    found = table.findings()
-    assert [f.what.startswith(text) for f, text in zip(found, said, strict=True)] == [True] * len(
-        said
-    )
-    assert {f.level for f in found} == {"wrong"}
+    findings = table.findings()
+    assert [f.what.startswith(text) for f, text in zip(findings, messages, strict=True)] == [
+        True
+    ] * len(messages)
+    assert {f.level for f in findings} == {"wrong"}
 
 
 def test_compaction_changes_nothing(table: Keyed) -> None:
@@ -105,8 +105,8 @@ def test_a_receipt_that_does_not_say_is_told(table: Keyed) -> None:
     nothing to hold the table against.
     """
     silent = [msgspec.structs.replace(r, merged=None) for r in receipts(table)]
-    (found,) = differences(silent, ReadBack(2))
-    assert "the receipt doesn't say what the window did" in found.what
+    (finding,) = differences(silent, ReadBack(2))
+    assert "the receipt doesn't say what the window did" in finding.what
     audit = table.sink.audit()
     assert audit.keyed is not None
     assert compare_merged(receipts(table)[:1], audit, audit.keyed, deep=True, whole=False) == []

@@ -47,7 +47,7 @@ class FakeTopic:
     topic_id: str = TOPIC.topic_id
     start: int = 0
     down: bool = False
-    gone: bool = False
+    is_deleted: bool = False
     end_of: dict[TopicPartition, int] = field(default_factory=dict)
 
     def cluster_id(self) -> str:
@@ -56,10 +56,10 @@ class FakeTopic:
     def topics(self, names: Sequence[str]) -> dict[str, TopicInfo]:
         if self.down:
             raise UnreachableError("the cluster does not answer", "plan", "Start it.")
-        there = [] if self.gone else [n for n in names if n == TOPIC.topic]
+        known_names = [] if self.is_deleted else [n for n in names if n == TOPIC.topic]
         return {
             n: TopicInfo(n, self.topic_id, PARTITIONS, compacted=False, retention_ms=None)
-            for n in there
+            for n in known_names
         }
 
     def log_starts(self, tps: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
@@ -114,9 +114,10 @@ class Scene:
 
     def commit(self, number: int, generation: int = 0) -> Receipt:
         """One window of the n-th ten offsets."""
-        asked = Window("orders", number, number + 1) if self.grid == BATCH else window(number)
+        new_window = Window("orders", number, number + 1) if self.grid == BATCH else window(number)
         return self.commit_plan(
-            plan_of(self.sink, asked, (number * PER_WINDOW, (number + 1) * PER_WINDOW)), generation
+            plan_of(self.sink, new_window, (number * PER_WINDOW, (number + 1) * PER_WINDOW)),
+            generation,
         )
 
     def commit_plan(self, planned: Plan, generation: int = 0) -> Receipt:
@@ -130,7 +131,7 @@ class Scene:
             self.ledger.freeze("orders", [planned.stop])
         planned = self.ledger.freeze_plans([planned])[0]
         staged = stage(self.sink, planned, generation, f"a{generation}")
-        made = receipt(
+        new_receipt = receipt(
             planned,
             staged,
             generation,
@@ -138,11 +139,13 @@ class Scene:
             ledger=self.ledger.identity(),
             grid=self.grid,
         )
-        made = msgspec.structs.replace(made, request=f"request of {planned.window.key}")
-        self.sink.commit_dead(planned, made.attempt, staged)
-        done = self.sink.commit(made, staged)
+        new_receipt = msgspec.structs.replace(
+            new_receipt, request=f"request of {planned.window.key}"
+        )
+        self.sink.commit_dead(planned, new_receipt.attempt, staged)
+        done = self.sink.commit(new_receipt, staged)
         self.ledger.record(done.committed.receipt)
-        return made
+        return new_receipt
 
     def verify(
         self, *, deep: bool = False, sleep: Callable[[float], None] = lambda _: None

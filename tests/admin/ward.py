@@ -61,13 +61,13 @@ def hour(n: int) -> Window:
     return Window("things", START + timedelta(hours=n), START + timedelta(hours=n + 1))
 
 
-def repaired(message: RefusedMessage) -> RefusedMessage:
+def repair(message: RefusedMessage) -> RefusedMessage:
     """What is no JSON, or has no whole number: an id that says where it was."""
     return replace(message, value=b'{"id": %d}' % (1000 + message.offset))
 
 
 @dataclass
-class Ward:
+class DeadLetterScene:
     """Two topic-partitions; in each, an hour that is filled has rows, and messages that
     are no JSON, have text for an id, break a rule.
     """
@@ -75,7 +75,7 @@ class Ward:
     folder: Path
     kind: Kind
     broker: MemoryBroker = field(default_factory=MemoryBroker)
-    known: dict[TopicPartition, dict[int, object]] = field(default_factory=dict)
+    expected_ids: dict[TopicPartition, dict[int, object]] = field(default_factory=dict)
     sink: Any = None
     store: Any = None
 
@@ -105,10 +105,10 @@ class Ward:
                     timestamp=START + timedelta(hours=n, seconds=i),
                     headers=[("h", b"1"), ("h", None)],
                 )
-                self.known.setdefault(tp, {})[offset] = self._wanted(value)
+                self.expected_ids.setdefault(tp, {})[offset] = self._expected_id(value)
 
     @staticmethod
-    def _wanted(value: bytes | None) -> object:
+    def _expected_id(value: bytes | None) -> object:
         """The id that a message says, however it is written; what an edit says of the
         rest, a test says.
         """
@@ -151,7 +151,7 @@ class Ward:
         )
 
         columns = Columns.of(load_model(ModelReference(spec.decode.schema_, spec.folder)))
-        made = Pipeline(
+        new_pipeline = Pipeline(
             spec=spec,
             columns=lambda: columns,
             decoder=lambda: make_decoder(spec.decode, spec.folder),
@@ -165,7 +165,7 @@ class Ward:
             now=lambda: START + timedelta(days=30),
             sleep=lambda _: None,
         )
-        return replace(made, **over)
+        return replace(new_pipeline, **over)
 
     def run(self, *hours: int, **over: Any) -> None:
         """Commit hours."""
@@ -195,20 +195,20 @@ class Ward:
 
     def open(self, n: int) -> list[tuple[int, int, str]]:
         """Partition, offset and reason of the open dead letters of an hour."""
-        found = read_dead(self.sink, self.store, hour(n))
+        letters = read_dead(self.sink, self.store, hour(n))
         return sorted(
-            zip(*(found[c].to_pylist() for c in ("_partition", "_offset", "reason")), strict=True)
+            zip(*(letters[c].to_pylist() for c in ("_partition", "_offset", "reason")), strict=True)
         )
 
     def ids(self) -> dict[tuple[str, int, int], list[int]]:
         """The table's rows by window, partition and offset."""
-        found: dict[tuple[str, int, int], list[int]] = {}
+        ids_by_place: dict[tuple[str, int, int], list[int]] = {}
         for piece in self.pieces():
             for row in piece.to_pylist():
-                found.setdefault((row["_window"], row["_partition"], row["_offset"]), []).append(
-                    row["id"]
-                )
-        return found
+                ids_by_place.setdefault(
+                    (row["_window"], row["_partition"], row["_offset"]), []
+                ).append(row["id"])
+        return ids_by_place
 
     def pieces(self) -> list[pa.Table]:
         """The table's rows as the checker wants them."""
@@ -219,10 +219,10 @@ class Ward:
         return list(self.sink.pieces())
 
     def expect(self, edit: bool = True) -> None:
-        """From now on what is no JSON is to be the row that `repaired` makes of it."""
-        for offsets in self.known.values():
+        """From now on what is no JSON is to be the row that `repair` makes of it."""
+        for offsets in self.expected_ids.values():
             offsets.update(
-                {o: 1000 + o for o, wanted in offsets.items() if wanted is None and edit}
+                {o: 1000 + o for o, expected_id in offsets.items() if expected_id is None and edit}
             )
 
     def verdict(self) -> Report:
@@ -231,7 +231,7 @@ class Ward:
         """
         receipts = [c.receipt for c in self.sink.receipts()]
         return check(
-            self.known,
+            self.expected_ids,
             self.pieces(),
             [read_dead(self.sink, self.store, r.window) for r in receipts],
             receipts,

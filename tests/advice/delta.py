@@ -11,7 +11,7 @@ import pytest
 from deltalake import DeltaTable, Field
 from deltalake.schema import PrimitiveType
 
-from tests.advice.world import COMMITTED, NEXT, Advice, Step, World, again, of_lakes
+from tests.advice.world import COMMITTED, NEXT, Advice, Step, World, of_lakes, retry_step
 from tests.cli.conftest import Stage
 
 TABLE = "lake/things"
@@ -35,9 +35,9 @@ class DeltaWorld(World):
 def world(stage: Stage, request: pytest.FixtureRequest) -> DeltaWorld:
     """The pipeline, its table, and a backup of it."""
     del request
-    made: DeltaWorld = DeltaWorld.on(stage, f"{{path: {TABLE}}}")
-    shutil.copytree(made.table, "kept")
-    return made
+    new_world: DeltaWorld = DeltaWorld.on(stage, f"{{path: {TABLE}}}")
+    shutil.copytree(new_world.table, "kept")
+    return new_world
 
 
 def more_columns(world: DeltaWorld) -> None:
@@ -50,9 +50,9 @@ def constrained(world: DeltaWorld) -> None:
     DeltaTable(world.table).alter.add_constraint({"few": "_offset < 100000"})
 
 
-def released(world: DeltaWorld, found: re.Match[str]) -> None:
+def released(world: DeltaWorld, match: re.Match[str]) -> None:
     """It takes the rule off again."""
-    DeltaTable(world.table).alter.drop_constraint(found[1])
+    DeltaTable(world.table).alter.drop_constraint(match[1])
 
 
 def torn(world: DeltaWorld) -> None:
@@ -81,8 +81,8 @@ ROWS = [
         f"windrow run SPEC --window {COMMITTED}",
         "It has the dead letters of another table",
         [
-            Step(r"move (\S+) away", lambda _, found: Path(found[1]).rename("away")),
-            again(f"windrow run SPEC --window {COMMITTED}"),
+            Step(r"move (\S+) away", lambda _, match: Path(match[1]).rename("away")),
+            retry_step(f"windrow run SPEC --window {COMMITTED}"),
         ],
     ),
     Advice(
@@ -105,7 +105,7 @@ ROWS = [
         f"windrow run SPEC --window {NEXT}",
         "the newest entry of the table's log is damaged",
         [
-            Step(r"mv '(.*?)' '(.*?)'", lambda _, found: Path(found[1]).rename(found[2])),
+            Step(r"mv '(.*?)' '(.*?)'", lambda _, match: Path(match[1]).rename(match[2])),
             Step(r"windrow verify SPEC", lambda world, _: world.types("windrow verify SPEC")),
             Step(r"windrow rebind SPEC"),
             Step(

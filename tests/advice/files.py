@@ -33,9 +33,9 @@ class FilesWorld(World):
 def world(stage: Stage, request: pytest.FixtureRequest) -> FilesWorld:
     """The pipeline, its table, and a copy of it."""
     del request
-    made: FilesWorld = FilesWorld.on(stage, "{kind: files, path: lake/things}")
-    made.keeps()
-    return made
+    new_world: FilesWorld = FilesWorld.on(stage, "{kind: files, path: lake/things}")
+    new_world.keeps()
+    return new_world
 
 
 def restored_under_a_run(then: str = "") -> Callable[[FilesWorld], None]:
@@ -64,7 +64,7 @@ def remove(number: int) -> None:
 REMOVE = Step(
     r"manifest (\d+) of \S+ .*remove what that run left behind the end of the log: that file, if"
     " it is there, and all with a higher number",
-    lambda _, found: remove(int(found[1])),
+    lambda _, match: remove(int(match[1])),
 )
 LAG = Step("windrow lag SPEC")
 
@@ -75,7 +75,7 @@ def after(harm: Callable[[FilesWorld], None]) -> Callable[[FilesWorld], None]:
     def do(world: FilesWorld) -> None:
         harm(world)
         assert world.types(RUN) == 1
-        world.said = ""
+        world.output = ""
 
     return do
 

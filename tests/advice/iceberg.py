@@ -12,7 +12,7 @@ from pyiceberg.catalog import load_catalog
 from pyiceberg.table import Table
 from pyiceberg.types import LongType, StringType
 
-from tests.advice.world import NEXT, Advice, Step, World, again, of_lakes
+from tests.advice.world import NEXT, Advice, Step, World, of_lakes, retry_step
 from tests.cli.conftest import Stage
 
 
@@ -32,10 +32,10 @@ class IcebergWorld(World):
 def world(stage: Stage, request: pytest.FixtureRequest) -> IcebergWorld:
     """The pipeline and its table."""
     del request
-    made: IcebergWorld = IcebergWorld.on(
+    new_world: IcebergWorld = IcebergWorld.on(
         stage, "{kind: iceberg, warehouse: lake, table: shop.things}"
     )
-    return made
+    return new_world
 
 
 def more_columns(world: IcebergWorld) -> None:
@@ -44,12 +44,12 @@ def more_columns(world: IcebergWorld) -> None:
         update.add_column("extra", StringType())
 
 
-def renamed(before: str, after: str) -> Callable[[IcebergWorld], None]:
+def renamed(old_name: str, new_name: str) -> Callable[[IcebergWorld], None]:
     """Another client renames a column."""
 
     def do(world: IcebergWorld, _: re.Match[str] | None = None) -> None:
         with world.table.update_schema() as update:
-            update.rename_column(before, after)
+            update.rename_column(old_name, new_name)
 
     return do
 
@@ -66,24 +66,24 @@ def added_again(world: IcebergWorld, _: re.Match[str]) -> None:
         update.add_column("id", LongType())
 
 
-def may_lack(world: World, found: re.Match[str]) -> None:
+def may_lack(world: World, match: re.Match[str]) -> None:
     """The model's column may be null from now on."""
     schema = world.stage.folder / "schema.py"
-    line = f"{found[1]}: pl.Int64"
+    line = f"{match[1]}: pl.Int64"
     schema.write_text(schema.read_text().replace(line, f"{line} = pa.Field(nullable=True)"))
 
 
-def finds(world: World, found: re.Match[str]) -> None:
+def finds(world: World, match: re.Match[str]) -> None:
     """The command finds something."""
-    assert world.types(found[0]) == 1, world.said
+    assert world.types(match[0]) == 1, world.output
 
 
 def replays(world: World, _: re.Match[str]) -> None:
     """Each window is replayed that verify names."""
-    named = re.findall(r"windrow replay \S+ --window \S+?(?=[.,;)]? )", f"{world.said} ")
-    assert named, world.said
+    named = re.findall(r"windrow replay \S+ --window \S+?(?=[.,;)]? )", f"{world.output} ")
+    assert named, world.output
     for command in dict.fromkeys(named):
-        assert world.types(command) == 0, world.said
+        assert world.types(command) == 0, world.output
 
 
 ROWS = [
@@ -108,7 +108,7 @@ ROWS = [
         [
             Step(r"add it to the table again", added_again),
             Step(r"(\w+): another program .* nullable there and in the schema", may_lack),
-            again(f"windrow run SPEC --window {NEXT}"),
+            retry_step(f"windrow run SPEC --window {NEXT}"),
             Step(r"windrow verify \S+ --deep", finds),
             Step(r"windrow replay \S+ --window", replays),
         ],

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.advice.world import COMMITTED, Advice, Step, World, again, rewrites
+from tests.advice.world import COMMITTED, Advice, Step, World, retry_step, rewrites
 from tests.cli.conftest import HOURLY, START, Stage, hour
 from tests.kafka.produce import (
     Put,
@@ -54,9 +54,9 @@ def world(stage: Stage, request: pytest.FixtureRequest) -> KafkaWorld:
     stage.sink(f"{{{sink}, key: {{columns: [id]}}}}")
     stage.json("run", stage.spec, "--window", hour(0))
     shutil.copy(LEDGER, OLDER)
-    made: KafkaWorld = KafkaWorld.on(stage, "")  # the spec has its sink already
-    made.servers, made.topic = servers, topic
-    return made
+    new_world: KafkaWorld = KafkaWorld.on(stage, "")  # the spec has its sink already
+    new_world.servers, new_world.topic = servers, topic
+    return new_world
 
 
 def control_lost(world: KafkaWorld) -> None:
@@ -88,7 +88,7 @@ def new_pipeline(world: KafkaWorld, _: re.Match[str]) -> None:
     topic = create_topic(world.servers, 2)
     rewrites(world, ("id: things", "id: others"), (world.topic, topic), ("/staging", "/others"))
     world.topic = topic
-    assert world.types(f"windrow run SPEC --window {COMMITTED}") == 0, world.said
+    assert world.types(f"windrow run SPEC --window {COMMITTED}") == 0, world.output
 
 
 def other_control(world: KafkaWorld, _: re.Match[str]) -> None:
@@ -118,8 +118,8 @@ def published_without_receipt(world: KafkaWorld) -> None:
 def grows(world: KafkaWorld) -> None:
     """The topic that is read has nine messages more."""
     for n in range(9):
-        place = TopicPartition("shop.things", int(n % 3 > 0))
-        world.stage.broker.produce(place, b'{"id": %d}' % n, timestamp=START)
+        partition = TopicPartition("shop.things", int(n % 3 > 0))
+        world.stage.broker.produce(partition, b'{"id": %d}' % n, timestamp=START)
 
 
 def half_batch(world: KafkaWorld) -> None:
@@ -130,7 +130,7 @@ def half_batch(world: KafkaWorld) -> None:
     ids = ("id: things", "id: others"), (world.topic, topic), ("/staging", "/others")
     rewrites(world, *ids, (HOURLY, "grid: batch"))
     world.topic, world.next = topic, "--drain"
-    assert world.types("windrow run SPEC") == 0, world.said
+    assert world.types("windrow run SPEC") == 0, world.output
     shutil.copy(LEDGER, OLDER)
     grows(world)
     writing, opened = store.FencedStore.writing, list[str]()
@@ -144,7 +144,7 @@ def half_batch(world: KafkaWorld) -> None:
         crash.setattr(transactions, "SMALL", 4)
         crash.setattr(store, "PARALLEL", 1)
         crash.setattr(store.FencedStore, "writing", dies_at_the_second)
-        assert world.types("windrow run SPEC") == 70, world.said
+        assert world.types("windrow run SPEC") == 70, world.output
     shutil.copy(OLDER, LEDGER)
     grows(world)
 
@@ -169,14 +169,14 @@ def records_deleted(world: KafkaWorld) -> None:
 
 def staged_files_removed(world: KafkaWorld) -> None:
     """A sweep removes what a run has staged, right before the run publishes it."""
-    left = [None]
+    pending = [None]
 
-    def refuse_gone(files: StagedMessageFiles, wanted: Iterable[HasSize]) -> None:
-        if left:
-            left.pop()
+    def refuse_gone(files: StagedMessageFiles, expected: Iterable[HasSize]) -> None:
+        if pending:
+            pending.pop()
             for file in Path("lake/staging").rglob("*.arrow"):
                 file.unlink()
-        check(files, wanted)
+        check(files, expected)
 
     check = StagedMessageFiles.refuse_gone
     world.patches.setattr(StagedMessageFiles, "refuse_gone", refuse_gone)
@@ -331,6 +331,6 @@ ROWS = [
         staged_files_removed,
         RUN,
         "are gone or cut short",
-        [again(RUN)],
+        [retry_step(RUN)],
     ),
 ]

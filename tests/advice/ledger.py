@@ -34,8 +34,8 @@ ELSEWHERE = Step(
 def elsewhere(world: World) -> None:
     """The spec names another place for the ledger."""
     spec = Path(world.stage.spec)
-    before = re.sub(r"^state: .*\n", "", spec.read_text(), flags=re.MULTILINE)
-    spec.write_text(f"{before}\nstate: other.db\n")
+    settings = re.sub(r"^state: .*\n", "", spec.read_text(), flags=re.MULTILINE)
+    spec.write_text(f"{settings}\nstate: other.db\n")
 
 
 def ledger(statement: str) -> Callable[[SqliteWorld], None]:
@@ -95,7 +95,7 @@ ROWS = [
         lambda world: named(world, "others"),
         RUN,
         "belongs to pipeline 'things', not 'others'",
-        [Step(r"Set it back to (\w+)", lambda world, found: named(world, found[1]))],
+        [Step(r"Set it back to (\w+)", lambda world, match: named(world, match[1]))],
     ),
     *(
         Advice(

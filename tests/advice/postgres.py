@@ -30,9 +30,9 @@ def world(stage: Stage, request: pytest.FixtureRequest) -> PostgresWorld:
     """The pipeline on a database of its own."""
     url = request.getfixturevalue("database")
     sink = f'{{kind: postgres, url: "{url}", table: things, staging: "{stage.folder}/staging"}}'
-    made: PostgresWorld = PostgresWorld.on(stage, sink)
-    made.url = url
-    return made
+    new_world: PostgresWorld = PostgresWorld.on(stage, sink)
+    new_world.url = url
+    return new_world
 
 
 def harms(*statements: str) -> Callable[[PostgresWorld], None]:
@@ -40,9 +40,9 @@ def harms(*statements: str) -> Callable[[PostgresWorld], None]:
     return lambda world: [world.asks(statement) for statement in statements] and None
 
 
-def asked(words: str, statement: str | None = None) -> Step:
+def sql_step(words: str, statement: str | None = None) -> Step:
     """Somebody gives a statement to PostgreSQL: the one that is said, or one that is meant."""
-    return Step(words, lambda world, found: world.asks(statement or found[0]))
+    return Step(words, lambda world, match: world.asks(statement or match[0]))
 
 
 def typed(words: str, command: str) -> Step:
@@ -54,15 +54,15 @@ def ledger_on_server(world: PostgresWorld) -> None:
     """The ledger is in the database, too, and can't be read."""
     spec = Path(world.stage.spec)
     spec.write_text(f"{spec.read_text()}\nstate: {world.url}\n")
-    assert world.types("windrow doctor SPEC --rebuild-ledger") == 0, world.said
-    world.said = ""
+    assert world.types("windrow doctor SPEC --rebuild-ledger") == 0, world.output
+    world.output = ""
     world.asks("UPDATE windrow_ledger_2 SET value = '{' WHERE kind = 'receipt'")
 
 
 def rule_on_upserts(world: PostgresWorld) -> None:
     """A pipeline replaces rows of a table, which gets a rule."""
     rewrites(world, ("id: things", "id: others"), ("table: things", f"table: others, {UPSERT}"))
-    assert world.types(f"windrow run SPEC --window {COMMITTED}") == 0, world.said
+    assert world.types(f"windrow run SPEC --window {COMMITTED}") == 0, world.output
     world.asks("CREATE RULE kept AS ON INSERT TO others DO ALSO DELETE FROM others WHERE id < 0")
 
 
@@ -87,7 +87,7 @@ ROWS: list[Advice] = [
         ),
         VERIFY,
         "was not made by windrow, .* and holds rows",
-        [asked(r"UPDATE \S+ SET relation = '[^']*' WHERE id = '[^']*'")],
+        [sql_step(r"UPDATE \S+ SET relation = '[^']*' WHERE id = '[^']*'")],
         code=2,
     ),
     Advice(
@@ -95,7 +95,11 @@ ROWS: list[Advice] = [
         harms("ALTER TABLE things RENAME COLUMN id TO number"),
         DEEP,
         'column "id" does not exist',
-        [asked(r"ALTER TABLE ... RENAME COLUMN", "ALTER TABLE things RENAME COLUMN number TO id")],
+        [
+            sql_step(
+                r"ALTER TABLE ... RENAME COLUMN", "ALTER TABLE things RENAME COLUMN number TO id"
+            )
+        ],
     ),
     Advice(
         "dropped column",
@@ -103,7 +107,7 @@ ROWS: list[Advice] = [
         DEEP,
         'column "id" does not exist',
         [
-            asked("add it again, nullable", "ALTER TABLE things ADD COLUMN id bigint"),
+            sql_step("add it again, nullable", "ALTER TABLE things ADD COLUMN id bigint"),
             typed("windrow verify SPEC --deep names", DEEP),
             typed("replay the windows", f"windrow replay SPEC --window {COMMITTED}"),
         ],
@@ -114,9 +118,9 @@ ROWS: list[Advice] = [
         VERIFY,
         'column "_window" does not exist',
         [
-            asked("add it again, nullable", "ALTER TABLE things ADD COLUMN _window text"),
+            sql_step("add it again, nullable", "ALTER TABLE things ADD COLUMN _window text"),
             typed("windrow verify SPEC --deep names", DEEP),
-            asked(
+            sql_step(
                 "no window, .* Delete them before a window is replayed",
                 "DELETE FROM things WHERE _window IS NULL",
             ),
@@ -136,14 +140,14 @@ ROWS: list[Advice] = [
         ),
         RUN,
         "mine: not null, and rows have no such column",
-        [asked("give it a default", "ALTER TABLE things ALTER COLUMN mine SET DEFAULT ''")],
+        [sql_step("give it a default", "ALTER TABLE things ALTER COLUMN mine SET DEFAULT ''")],
     ),
     Advice(
         "constraint",
         harms("ALTER TABLE things ADD CONSTRAINT small CHECK (id < 9)"),
         RUN,
         r'violates check constraint "small" \(commit, shop.things\[[01]\]@\d+\)',
-        [asked("Fix that", "ALTER TABLE things DROP CONSTRAINT small")],
+        [sql_step("Fix that", "ALTER TABLE things DROP CONSTRAINT small")],
     ),
     Advice(
         "a trigger that deletes",
@@ -154,14 +158,14 @@ ROWS: list[Advice] = [
         ),
         RUN,
         "a trigger, a rule or a foreign key of the table adds rows, or deletes some",
-        [asked("Take it off", "DROP TRIGGER del ON things"), typed("run the window again", RUN)],
+        [sql_step("Take it off", "DROP TRIGGER del ON things"), typed("run the window again", RUN)],
     ),
     Advice(
         "a rule on a table whose rows are replaced",
         rule_on_upserts,
         RUN,
         "has INSERT or UPDATE rules",
-        [asked(r"take it off \(DROP RULE\)", "DROP RULE kept ON others")],
+        [sql_step(r"take it off \(DROP RULE\)", "DROP RULE kept ON others")],
         code=2,
     ),
     Advice(

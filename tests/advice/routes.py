@@ -26,8 +26,8 @@ def world(stage: Stage, request: pytest.FixtureRequest) -> World:
     spec.write_text(spec.read_text().replace("{path: lake/things}", SINK))
     stage.json("run", stage.spec, "--window", hour(0))
     shutil.copytree(FIRST, "kept")
-    made: World = World.on(stage, "{path: lake/things}")  # the spec has its sink already
-    return made
+    new_world: World = World.on(stage, "{path: lake/things}")  # the spec has its sink already
+    return new_world
 
 
 def _older(_: World) -> None:
@@ -45,7 +45,7 @@ def _unmounted(_: World) -> None:
 
 def _runs_again(world: World, _: re.Match[str]) -> None:
     """The windows that the rebind named."""
-    assert world.types(f"windrow run SPEC --window {COMMITTED}") == 0, world.said
+    assert world.types(f"windrow run SPEC --window {COMMITTED}") == 0, world.output
 
 
 def _moved(world: World) -> None:
@@ -74,7 +74,7 @@ def _other_pipeline(world: World) -> None:
 
 def _other_path(world: World, _: re.Match[str]) -> None:
     rewrites(world, ("lake/first", "lake/others_first"))
-    assert world.types(f"windrow run SPEC --window {COMMITTED}") == 0, world.said
+    assert world.types(f"windrow run SPEC --window {COMMITTED}") == 0, world.output
 
 
 def _dies_between(world: World) -> None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from tests.advice.world import Advice, World, again
+from tests.advice.world import Advice, World, retry_step
 from tests.cli.conftest import Stage, hour
 from tests.s3.server import S3Server
 from windrow.ingest.sinks.kit.files import put_if_absent
@@ -32,9 +32,9 @@ class S3World(World):
 def world(stage: Stage, request: pytest.FixtureRequest) -> S3World:
     """The pipeline, its table in a bucket, and the server."""
     server: S3Server = request.getfixturevalue("s3")
-    made: S3World = S3World.on(stage, f"{{kind: files, path: '{server.bucket()}/things'}}")
-    made.server = server
-    return made
+    new_world: S3World = S3World.on(stage, f"{{kind: files, path: '{server.bucket()}/things'}}")
+    new_world.server = server
+    return new_world
 
 
 def refuses(method: str, part: str) -> Callable[[S3World], None]:
@@ -48,7 +48,7 @@ def refuses(method: str, part: str) -> Callable[[S3World], None]:
 
 
 ROWS = [
-    Advice(f"503 to {method} {part}", refuses(method, part), RUN, says, [again(RUN)], code=3)
+    Advice(f"503 to {method} {part}", refuses(method, part), RUN, says, [retry_step(RUN)], code=3)
     for method, part, says in [
         ("GET", "/_windrow/log/", "The store refuses it for now; nothing has to be changed"),
         ("PUT", "/_windrow/log/", "The store refuses it for now; nothing has to be changed"),

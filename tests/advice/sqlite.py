@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from tests.advice.world import Advice, Step, World, again
+from tests.advice.world import Advice, Step, World, retry_step
 from tests.cli.conftest import Stage, hour
 from windrow.ingest.sinks.sqlite.store import SqliteStore
 
@@ -33,8 +33,8 @@ class SqliteWorld(World):
 
     def keeps(self) -> None:
         """A backup, as docs/backups.md says."""
-        with closing(sqlite3.connect(FILE)) as file, closing(sqlite3.connect("kept")) as kept:
-            file.backup(kept)
+        with closing(sqlite3.connect(FILE)) as file, closing(sqlite3.connect("kept")) as backup:
+            file.backup(backup)
 
     def restores(self, _: re.Match[str] | None = None) -> None:
         """The backup takes the file's place."""
@@ -46,22 +46,22 @@ class SqliteWorld(World):
 def world(stage: Stage, request: pytest.FixtureRequest) -> SqliteWorld:
     """The pipeline, its table, and a backup of it."""
     del request
-    made: SqliteWorld = SqliteWorld.on(stage, f"{{kind: sqlite, path: {FILE}, table: things}}")
-    made.keeps()
-    return made
+    new_world: SqliteWorld = SqliteWorld.on(stage, f"{{kind: sqlite, path: {FILE}, table: things}}")
+    new_world.keeps()
+    return new_world
 
 
-def sql(words: str) -> Step:
+def sql_step(words: str) -> Step:
     """A statement that a message says; somebody gives it to SQLite."""
-    return Step(words, lambda world, found: world.asks(found[0]))
+    return Step(words, lambda world, match: world.asks(match[0]))
 
 
 def harms(*statements: str) -> Callable[[SqliteWorld], None]:
     """What somebody does to the file by hand; INDEX is the index by which the table is known."""
 
     def do(world: SqliteWorld) -> None:
-        asked = "SELECT name FROM sqlite_master WHERE tbl_name = 'things' AND name GLOB 'windrow_*'"
-        ((index,),) = world.asks(asked)
+        query = "SELECT name FROM sqlite_master WHERE tbl_name = 'things' AND name GLOB 'windrow_*'"
+        ((index,),) = world.asks(query)
         for statement in statements:
             world.asks(statement.replace("INDEX", f"INDEX {index}", 1).replace("HOUR", hour(1)))
 
@@ -91,20 +91,22 @@ def harm_staged(harm: Callable[[Path], None]) -> None:
 
 def anew(world: SqliteWorld, unique: str) -> None:
     """Somebody makes the table anew, with a column of theirs that may be unique."""
-    ((made,), (index,)) = world.asks(
+    ((create_statement,), (index,)) = world.asks(
         "SELECT sql FROM sqlite_master WHERE tbl_name = 'things' AND sql > '' ORDER BY type DESC"
     )
-    columns = made.partition("(")[2].rpartition(")")[0].partition(", mine")[0]
+    columns = create_statement.partition("(")[2].rpartition(")")[0].partition(", mine")[0]
     names = ", ".join(name for _, name, *_ in world.asks("PRAGMA table_info(things)"))
-    kept = ", ".join(name for name in names.split(", ") if name != "mine")
+    column_names = ", ".join(name for name in names.split(", ") if name != "mine")
     world.asks("ALTER TABLE things RENAME TO before")
     world.asks(f"CREATE TABLE things ({columns}, mine INTEGER DEFAULT 1 {unique})")
-    world.asks(f"INSERT INTO things ({kept}, mine) SELECT {kept}, rowid FROM before")
+    world.asks(
+        f"INSERT INTO things ({column_names}, mine) SELECT {column_names}, rowid FROM before"
+    )
     world.asks("DROP TABLE before")
     world.asks(index)
 
 
-def replayed(number: int) -> Step:
+def replay_step(number: int) -> Step:
     """A window is read again, as the message writes it."""
     return Step(f"windrow replay SPEC --window {hour(number)}")
 
@@ -122,10 +124,10 @@ def locks(mode: str, begin: str) -> Callable[[SqliteWorld], None]:
     return do
 
 
-def names(world: SqliteWorld, before: str, after: str) -> None:
+def names(world: SqliteWorld, old_name: str, new_name: str) -> None:
     """The table's name in the spec is another one."""
     spec = Path(world.stage.spec)
-    spec.write_text(spec.read_text().replace(f"table: {before}", f"table: {after}"))
+    spec.write_text(spec.read_text().replace(f"table: {old_name}", f"table: {new_name}"))
 
 
 def renamed(world: SqliteWorld) -> None:
@@ -144,7 +146,7 @@ ROWS = [
             "was locked by another process for too long",
             [
                 Step("Have that process commit, or end it", lambda w, _: w.holder.close()),
-                again(RUN),
+                retry_step(RUN),
             ],
             code=3,
         )
@@ -217,7 +219,7 @@ ROWS = [
             harms("DROP INDEX"),
             command,
             "has lost columns, or its index",
-            [sql(r"CREATE INDEX \w+ ON \S+ \(\S+\)")],
+            [sql_step(r"CREATE INDEX \w+ ON \S+ \(\S+\)")],
         )
         for command in (RUN, VERIFY, "windrow doctor SPEC", "windrow rebind SPEC --yes")
     ),
@@ -228,10 +230,10 @@ ROWS = [
             command,
             "has lost columns, or its index",
             [
-                sql("ALTER TABLE \\S+ ADD COLUMN \\S+ INTEGER"),
+                sql_step("ALTER TABLE \\S+ ADD COLUMN \\S+ INTEGER"),
                 DEEP,
-                replayed(0),
-                replayed(1),
+                replay_step(0),
+                replay_step(1),
             ],
         )
         for command in (RUN, VERIFY, "windrow doctor SPEC")
@@ -242,12 +244,12 @@ ROWS = [
         RUN,
         "has lost columns, or its index",
         [
-            sql("ALTER TABLE \\S+ ADD COLUMN \\S+ TEXT"),
-            sql(r"DELETE FROM \S+ WHERE \S+ IS NULL"),
-            sql(r"CREATE INDEX \w+ ON \S+ \(\S+\)"),
+            sql_step("ALTER TABLE \\S+ ADD COLUMN \\S+ TEXT"),
+            sql_step(r"DELETE FROM \S+ WHERE \S+ IS NULL"),
+            sql_step(r"CREATE INDEX \w+ ON \S+ \(\S+\)"),
             DEEP,
-            replayed(0),
-            replayed(1),
+            replay_step(0),
+            replay_step(1),
         ],
     ),
     Advice(
@@ -265,8 +267,8 @@ ROWS = [
                 "Delete them before a window is replayed",
                 lambda w, _: w.asks("DELETE FROM things WHERE _window IS NULL"),
             ),
-            replayed(0),
-            replayed(1),
+            replay_step(0),
+            replay_step(1),
         ],
     ),
     Advice(
@@ -309,7 +311,7 @@ ROWS = [
         "has a constraint or a trigger that refuses it",
         [
             Step("Change that", lambda w, _: w.asks("DROP TRIGGER no")),
-            again(RUN.replace(hour(2), hour(3))),
+            retry_step(RUN.replace(hour(2), hour(3))),
         ],
     ),
     Advice(
@@ -350,10 +352,10 @@ ROWS = [
         [
             Step(
                 f"windrow replay SPEC --window {hour(0)}",
-                lambda w, found: w.types(found[0]),
+                lambda w, match: w.types(match[0]),
             ),
             Step("Drop the trigger", lambda w, _: w.asks("DROP TRIGGER once")),
-            replayed(0),
+            replay_step(0),
         ],
     ),
     *(
@@ -362,7 +364,7 @@ ROWS = [
             lambda w, harm=harm: w.before_commit(lambda: harm_staged(harm)),
             RUN.replace(hour(2), hour(3)),
             says,
-            [again(RUN.replace(hour(2), hour(3)))],
+            [retry_step(RUN.replace(hour(2), hour(3)))],
         )
         for harm, says in [(removed, "are gone or cut short"), (flipped, "is damaged")]
     ),
@@ -371,7 +373,7 @@ ROWS = [
         harms("DELETE FROM things WHERE _window = 'HOUR' AND _offset = 2"),
         VERIFY,
         "Another program changed the table",
-        [replayed(1)],
+        [replay_step(1)],
     ),
     *(
         Advice(f"damaged: {harm}", harms(f"UPDATE windrow_tables SET {harm}"), VERIFY, says, [step])

@@ -32,19 +32,19 @@ class Step:
     """One step of an advice.
 
     `words`: what says it, a regular expression: something that was said before must have it.
-    `do`: does it, given what matched; without it the words are a command of windrow, and are typed
-    as they were said.
+    `action`: does it, given what matched; without it the words are a command of windrow, and are
+    typed as they were said.
     """
 
     words: str
-    do: Callable[[Any, re.Match[str]], object] | None = None
+    action: Callable[[Any, re.Match[str]], object] | None = None
 
 
-def again(command: str) -> Step:
+def retry_step(command: str) -> Step:
     """A step that says to run it again: the command is typed once more, and works."""
 
     def do(world: World, _: re.Match[str]) -> None:
-        assert world.types(command) == 0, world.said
+        assert world.types(command) == 0, world.output
 
     return Step(r"[Rr]un (the window|it|this) again", do)
 
@@ -57,10 +57,10 @@ def rewrites(world: World, *pairs: tuple[str, str]) -> None:
         spec.write_text(spec.read_text().replace(old, new))
 
 
-def knows(world: World, found: re.Match[str]) -> None:
+def knows(world: World, match: re.Match[str]) -> None:
     """The model gets a column that may be null."""
     schema = world.stage.folder / "schema.py"
-    line = f"    {found[1]}: pl.String = pa.Field(nullable=True)\n"
+    line = f"    {match[1]}: pl.String = pa.Field(nullable=True)\n"
     schema.write_text(f"{schema.read_text().rstrip()}\n{line}")
 
 
@@ -86,13 +86,14 @@ class Advice:
 class World:
     """A pipeline on a table of one kind. A kind makes a world of its own if it needs more.
 
-    `said`: all that commands have said since the harm, without line breaks. `patches`: what a test
-    replaces until its end. `next`: the options of a run of what must go in once all is well again.
+    `output`: all that commands have said since the harm, without line breaks. `patches`: what a
+    test replaces until its end. `next`: the options of a run of what must go in once all is well
+    again.
     """
 
     stage: Stage
     next: str = field(default=f"--window {NEXT}", init=False)
-    said: str = field(default="", init=False)
+    output: str = field(default="", init=False)
     patches: pytest.MonkeyPatch = field(init=False)
 
     @classmethod
@@ -101,8 +102,8 @@ class World:
         spec = Path(stage.spec)
         spec.write_text(spec.read_text().replace("{path: lake/things}", sink))
         world = cls(stage)
-        assert world.types(f"windrow run SPEC --window {COMMITTED}") == 0, world.said
-        world.said = ""
+        assert world.types(f"windrow run SPEC --window {COMMITTED}") == 0, world.output
+        world.output = ""
         return world
 
     def types(self, command: str) -> int:
@@ -110,7 +111,7 @@ class World:
         again with --yes, as it says. Returns its exit code.
         """
         result = self.stage.call(*shlex.split(command.replace("SPEC", self.stage.spec))[1:])
-        self.said += f" {' '.join(result.output.split())}"
+        self.output += f" {' '.join(result.output.split())}"
         if "add --yes" in result.output and "--yes" not in command:
             return self.types(f"{command} --yes")
         return result.exit_code
@@ -119,11 +120,11 @@ class World:
         """Lets something happen in the next run when it has looked at the table, and is about to
         put its rows there.
         """
-        left = [harm]
+        pending = [harm]
 
         def crash_point(name: str) -> None:
-            if name == "commit.before" and left:
-                left.pop()()
+            if name == "commit.before" and pending:
+                pending.pop()()
 
         self.patches.setattr(commit_loop, "crash_point", crash_point)
 
@@ -131,24 +132,24 @@ class World:
         """Types what brings the message, and then does what it says, word by word."""
         advice.harm(self)
         code = self.types(advice.command)
-        assert (code, re.search(advice.says, self.said) is not None) == (advice.code, True), (
-            self.said
+        assert (code, re.search(advice.says, self.output) is not None) == (advice.code, True), (
+            self.output
         )
         for step in advice.steps:
             words = step.words.replace("SPEC", re.escape(self.stage.spec))
-            found = re.search(words, self.said)
-            assert found is not None, f"{step.words!r} is not said by: {self.said}"
-            if step.do is not None:
-                step.do(self, found)
+            match = re.search(words, self.output)
+            assert match is not None, f"{step.words!r} is not said by: {self.output}"
+            if step.action is not None:
+                step.action(self, match)
             else:
-                assert self.types(found[0]) == 0, self.said
+                assert self.types(match[0]) == 0, self.output
 
     def is_well(self) -> None:
         """Next windows go in; every message is in the table once, or among the dead letters; and
         neither verify with everything read back, nor lag, nor doctor finds anything.
         """
-        self.said = ""
-        assert self.types(f"windrow run SPEC {self.next}") == 0, self.said
+        self.output = ""
+        assert self.types(f"windrow run SPEC {self.next}") == 0, self.output
         spec = self.stage.spec
         assert self.stage.json("verify", spec, "--deep")["findings"] == []
         assert self.stage.json("lag", spec)["missing"] == []
@@ -168,8 +169,8 @@ def of_lakes(more_columns: Callable[[Any], object]) -> list[Advice]:
         """All files of a folder of windrow's own are gone."""
 
         def do(world: World) -> None:
-            (place,) = world.stage.folder.glob(f"lake/**/things/_windrow/{folder}")
-            shutil.rmtree(place)
+            (path,) = world.stage.folder.glob(f"lake/**/things/_windrow/{folder}")
+            shutil.rmtree(path)
 
         return do
 

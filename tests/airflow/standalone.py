@@ -15,13 +15,13 @@ from tests.airflow.world import PLACE, environment, install
 from tests.processes import group
 
 
-def until(true: Callable[[], Any], what: str, seconds: float = 300) -> Any:
+def until(condition: Callable[[], Any], awaited: str, seconds: float = 300) -> Any:
     """Asks again and again, within a limit; returns the first answer that isn't false."""
     end = time.monotonic() + seconds
-    while not (found := true()):
-        assert time.monotonic() < end, f"waited {seconds:.0f} s for {what}"
+    while not (outcome := condition()):
+        assert time.monotonic() < end, f"waited {seconds:.0f} s for {awaited}"
         time.sleep(0.2)
-    return found
+    return outcome
 
 
 class Standalone:
@@ -35,33 +35,33 @@ class Standalone:
     def call(self, method: str, path: str, body: object = None) -> Any:
         """What the API answers."""
         if not self._token:
-            with urllib.request.urlopen(f"{self.url}/auth/token", timeout=30) as found:
-                self._token = json.load(found)["access_token"]
+            with urllib.request.urlopen(f"{self.url}/auth/token", timeout=30) as token_response:
+                self._token = json.load(token_response)["access_token"]
         request = urllib.request.Request(
             f"{self.url}/api/v2/{path}",
             method=method,
             data=None if body is None else json.dumps(body).encode(),
             headers={"Authorization": f"Bearer {self._token}", "Content-Type": "application/json"},
         )
-        with urllib.request.urlopen(request, timeout=30) as answer:
-            return json.load(answer)
+        with urllib.request.urlopen(request, timeout=30) as response:
+            return json.load(response)
 
     def runs(self, dag: str) -> dict[str, dict[str, Any]]:
         """A DAG's runs by partition key."""
-        found = self.call("GET", f"dags/{dag}/dagRuns?limit=100")["dag_runs"]
-        return {run["partition_key"]: run for run in found}
+        dag_runs = self.call("GET", f"dags/{dag}/dagRuns?limit=100")["dag_runs"]
+        return {run["partition_key"]: run for run in dag_runs}
 
-    def backfilled(self, dag: str) -> bool:
+    def is_backfilled(self, dag: str) -> bool:
         """Returns whether the DAG's backfills are over."""
-        found = self.call("GET", f"backfills?dag_id={dag}")["backfills"]
-        return all(each["completed_at"] for each in found)
+        backfills = self.call("GET", f"backfills?dag_id={dag}")["backfills"]
+        return all(backfill["completed_at"] for backfill in backfills)
 
     def is_up(self) -> bool:
         """Returns whether all its parts say that they are well."""
         with suppress(OSError, ValueError):
             path = f"{self.url}/api/v2/monitor/health"
-            with urllib.request.urlopen(path, timeout=10) as answer:
-                return {"healthy"} == {part["status"] for part in json.load(answer).values()}
+            with urllib.request.urlopen(path, timeout=10) as response:
+                return {"healthy"} == {part["status"] for part in json.load(response).values()}
         return False
 
 

@@ -30,19 +30,19 @@ def wait_for_the_end(calls: Path) -> None:
 def main() -> int:
     folder = Path(sys.argv[2]).parent
     calls = folder / "calls.jsonl"
-    made = calls.read_text().count("\n") if calls.exists() else 0
+    call_count = calls.read_text().count("\n") if calls.exists() else 0
     kafka = {name: value for name, value in os.environ.items() if name.startswith("KAFKA_")}
     with calls.open("a") as file:
         file.write(json.dumps({"words": sys.argv[1:], "kafka": kafka}) + "\n")
-    answers = json.loads((folder / "answers.json").read_text())
-    answer = answers[min(made, len(answers) - 1)]
-    for line in answer.get("says", []):
+    replies = json.loads((folder / "answers.json").read_text())
+    reply = replies[min(call_count, len(replies) - 1)]
+    for line in reply.get("says", []):
         print(line.format(**kafka), file=sys.stderr, flush=True)
-    if answer.get("killed"):
+    if reply.get("killed"):
         wait_for_the_end(calls)
-    time.sleep(answer.get("takes", 0))
-    print(json.dumps(answer["document"]))
-    return answer.get("code", 0)
+    time.sleep(reply.get("takes", 0))
+    print(json.dumps(reply["document"]))
+    return reply.get("code", 0)
 
 
 if __name__ == "__main__":

@@ -17,9 +17,9 @@ from tests.airflow.world import (
     SECRET,
     TEN,
     calls,
-    committed,
+    commit_reply,
     environment,
-    failed,
+    failure_reply,
     install,
     pipeline,
     write_page,
@@ -65,7 +65,7 @@ class Ran:
         self.spec["batches"] = pipeline(
             home,
             "batches",
-            committed(7, 8),
+            commit_reply(7, 8),
             {"document": {"pipeline": "shop", "windows": []}},
             window="{grid: batch, every: '*/5 * * * *'}",
         )
@@ -95,29 +95,34 @@ class Ran:
             )
         self.log = (home / "out").read_text()
         assert done.returncode == 0, self.log[-3000:] + (home / "err").read_text()[-3000:]
-        self.found: dict[str, Any] = json.loads(self.log.splitlines()[-1])
-        self.runs: list[dict[str, Any]] = self.found["runs"]
+        self.report: dict[str, Any] = json.loads(self.log.splitlines()[-1])
+        self.runs: list[dict[str, Any]] = self.report["runs"]
 
-    def of(self, name: str) -> dict[str, Any]:
+    def run_of(self, name: str) -> dict[str, Any]:
         """The first run of a DAG."""
         return next(run for run in self.runs if run["dag"] == name)
 
 
 ANSWERS: dict[str, list[Any]] = {
     "orders": [
-        {**committed(NINE), "says": ["Reading window", "bootstrap {KAFKA_BOOTSTRAP_SERVERS}"]}
+        {**commit_reply(NINE), "says": ["Reading window", "bootstrap {KAFKA_BOOTSTRAP_SERVERS}"]}
     ],
-    "refused": [failed(1)],
-    "wrong": [failed(2)],
-    "away": [failed(3), failed(3), committed(NINE)],
-    "killed": [{**failed(130), "killed": True}, failed(130), committed(NINE)],
-    "early": [failed(4, until="2026-01-05T10:05:00Z"), committed(NINE)],
-    "replaced": [committed(NINE)],
-    "mixed": [{**failed(1), "document": committed(NINE, TEN)["document"] | failed(1)["document"]}],
-    "open": [failed(4)],
-    "hours": [committed(NINE, TEN)],
-    "complete": [failed(4), failed(3), {"document": {}}],
-    "lost": [failed(4), failed(1, message=f"It is {SECRET}.")],
+    "refused": [failure_reply(1)],
+    "wrong": [failure_reply(2)],
+    "away": [failure_reply(3), failure_reply(3), commit_reply(NINE)],
+    "killed": [{**failure_reply(130), "killed": True}, failure_reply(130), commit_reply(NINE)],
+    "early": [failure_reply(4, until="2026-01-05T10:05:00Z"), commit_reply(NINE)],
+    "replaced": [commit_reply(NINE)],
+    "mixed": [
+        {
+            **failure_reply(1),
+            "document": commit_reply(NINE, TEN)["document"] | failure_reply(1)["document"],
+        }
+    ],
+    "open": [failure_reply(4)],
+    "hours": [commit_reply(NINE, TEN)],
+    "complete": [failure_reply(4), failure_reply(3), {"document": {}}],
+    "lost": [failure_reply(4), failure_reply(1, message=f"It is {SECRET}.")],
 }
 
 
@@ -154,7 +159,7 @@ def test_a_window_is_committed(ran: Ran) -> None:
     """A run's window is committed by one process; a summary of its receipt is returned, and is
     in the event of the table's asset, under the window's partition key.
     """
-    run = ran.of("orders")
+    run = ran.run_of("orders")
     assert (run["run"], run["tries"]) == ("success", 1)
     summary = {
         "pipeline": "shop",
@@ -173,9 +178,9 @@ def test_a_window_is_committed(ran: Ran) -> None:
     assert run["returned"] == summary
     receipts = f"windrow show {ran.spec['orders']}"
     assert run["events"] == [[NINE, summary | {"receipts": receipts}]]
-    asked = calls(ran.spec["orders"])[0]
+    call = calls(ran.spec["orders"])[0]
     assert run["others"] == {"events": "skipped", "done": "success"}
-    verb, spec, *words = asked["words"]
+    verb, spec, *words = call["words"]
     assert (verb, spec, words[:2]) == ("run", str(ran.spec["orders"]), ["--window", NINE])
     assert words[3].startswith("orders manual__")
     assert words[3].endswith(" run -1")
@@ -183,9 +188,9 @@ def test_a_window_is_committed(ran: Ran) -> None:
 
 def test_a_connection_is_in_the_environment(ran: Ran) -> None:
     """The process has the properties of a connection to Kafka as variables; its words have none."""
-    asked = calls(ran.spec["orders"])[0]
-    assert asked["kafka"]["KAFKA_SASL_PASSWORD"] == SECRET
-    assert SECRET not in str(asked["words"])
+    call = calls(ran.spec["orders"])[0]
+    assert call["kafka"]["KAFKA_SASL_PASSWORD"] == SECRET
+    assert SECRET not in str(call["words"])
     assert "bootstrap 127.0.0.1:9092" in ran.log, "windrow's log is the task's"
     assert SECRET not in ran.log, "also what the triggerer was answered"
     assert "exit code 1: It is ***." in ran.log
@@ -210,24 +215,24 @@ def test_exit_codes(ran: Ran, name: str, state: str, tries: int) -> None:
     """What is refused or wrong fails at once, what is unreachable is tried again, and what is too
     early waits in the triggerer, or counts as a try; a sensor asks until it is told yes, or never.
     """
-    run = ran.of(name)
+    run = ran.run_of(name)
     assert (run["run"], run["task"], run["tries"]) == (state, state, tries)
 
 
 def test_retries_are_one_request(ran: Ran) -> None:
     """A retry, and a run that was too early, go on with the same request."""
     for name, times in (("away", 3), ("early", 2)):
-        asked = [call["words"] for call in calls(ran.spec[name])]
-        assert len(asked) == times
-        assert len({tuple(words) for words in asked}) == 1
+        words_of_calls = [call["words"] for call in calls(ran.spec[name])]
+        assert len(words_of_calls) == times
+        assert len({tuple(words) for words in words_of_calls}) == 1
 
 
 def test_a_task_that_is_killed_interrupts_its_process(ran: Ran) -> None:
     """Airflow's SIGTERM to a task becomes Ctrl-C for its process, which is waited for; the next
     try is a process of its own.
     """
-    run, asked = ran.of("killed"), [call["words"][0] for call in calls(ran.spec["killed"])]
-    assert asked == ["run", "interrupted", "run"]
+    run, verbs = ran.run_of("killed"), [call["words"][0] for call in calls(ran.spec["killed"])]
+    assert verbs == ["run", "interrupted", "run"]
     assert (run["run"], run["tries"]) == ("success", 2)
 
 
@@ -238,14 +243,16 @@ def test_why_it_failed_is_the_exceptions_text(ran: Ran) -> None:
     assert "windrow ended with exit code 2: 3 mistakes in" in ran.log, (
         "the real command's own words"
     )
-    said = ran.found["unstartable"]["document"]["error"]["message"]
-    assert said.startswith("/no/windrow can't be started on this worker"), "the triggerer's words"
+    message = ran.report["unstartable"]["document"]["error"]["message"]
+    assert message.startswith("/no/windrow can't be started on this worker"), (
+        "the triggerer's words"
+    )
     assert "This run names no window: it has no partition key" in ran.log
 
 
 def test_several_windows_in_one_task(ran: Ran) -> None:
     """A range of windows, or all micro-batches, have one event each; nothing new, no event."""
-    assert [key for key, _ in ran.of("range")["events"]] == [NINE, TEN]
+    assert [key for key, _ in ran.run_of("range")["events"]] == [NINE, TEN]
     assert calls(ran.spec["hours"])[0]["words"][2:5] == [
         "--window",
         f"{NINE}/{TEN}",
@@ -264,26 +271,26 @@ def test_windows_beside_a_refused_one_have_their_events(ran: Ran) -> None:
     """A task that fails for one window has an event for each that it has committed, by the task
     behind it; the run fails all the same.
     """
-    run = ran.of("mixed")
+    run = ran.run_of("mixed")
     assert (run["run"], run["task"], run["tries"]) == ("failed", "failed", 1)
     assert run["others"] == {"events": "success", "done": "upstream_failed"}
     assert [(key, extra["rows"]) for key, extra in run["events"]] == [(NINE, 20), (TEN, 20)]
-    assert ran.of("refused")["others"] == {"events": "skipped", "done": "upstream_failed"}
+    assert ran.run_of("refused")["others"] == {"events": "skipped", "done": "upstream_failed"}
 
 
 def test_a_tick_runs_what_is_due(ran: Ran) -> None:
     """A scheduled run asks for all that is due; one by hand, of a backfill or cleared runs its own
     key alone. A cleared run is a request of its own, so that a replacement replaces.
     """
-    found = ran.found["ticks"]
-    assert {name: "--due" in words for name, words in found.items()} == {
+    words_by_run = ran.report["ticks"]
+    assert {name: "--due" in words for name, words in words_by_run.items()} == {
         "scheduled 0": True,
         "scheduled 1": False,
         "manual 0": False,
         "backfill 0": False,
     }
-    assert found["scheduled 0"][-1] == "d r run -1"
-    assert found["scheduled 1"][-1] == "d r run -1 1"
+    assert words_by_run["scheduled 0"][-1] == "d r run -1"
+    assert words_by_run["scheduled 1"][-1] == "d r run -1 1"
 
 
 def test_a_replacement_is_asked_for_by_a_param(ran: Ran) -> None:
@@ -299,14 +306,14 @@ def test_an_interval_names_the_windows(ran: Ran) -> None:
 
 def test_the_pages_dags(ran: Ran) -> None:
     """Each DAG file of the page can be loaded."""
-    assert ran.found["page"] == ["daily_sales", "hourly_sales", "payments", "payments_catch_up"]
+    assert ran.report["page"] == ["daily_sales", "hourly_sales", "payments", "payments_catch_up"]
 
 
 def test_one_dag_a_pipeline(ran: Ran) -> None:
     """Each file is a DAG on its pipeline's grid, whose first run is at the end of the first
     window; nothing but the files is read for it: no windrow, and no Kafka.
     """
-    dags = ran.found["dags"]
+    dags = ran.report["dags"]
     assert {name: dags[name][0] for name in ran.spec} == {
         **dict.fromkeys(ANSWERS, "0 * * * *"),
         "quarters": "*/15 * * * *",
@@ -316,7 +323,7 @@ def test_one_dag_a_pipeline(ran: Ran) -> None:
     assert dags["orders"][1:] == ["2026-01-05 00:00:01+00:00", TAGS, False, -1, params]
     assert dags["quarters"][1:] == ["2026-01-05 00:45:01+00:00", TAGS, False, -3, params]
     assert dags["batches"][2:] == [TAGS, False, None, ["mine"]]
-    assert not {"windrow", "confluent_kafka", "pyspark", "dagster"} & {*ran.found["modules"]}
+    assert not {"windrow", "confluent_kafka", "pyspark", "dagster"} & {*ran.report["modules"]}
 
 
 @pytest.mark.parametrize(
@@ -336,15 +343,15 @@ def test_one_dag_a_pipeline(ran: Ran) -> None:
 )
 def test_mistakes_name_their_file(ran: Ran, name: str, says: str) -> None:
     """A pipeline of which no DAG can be made is an import error that says which, and why."""
-    assert says in ran.found["mistakes"][name]
+    assert says in ran.report["mistakes"][name]
 
 
 def test_a_mistake_takes_no_other_pipeline_along(ran: Ran) -> None:
     """Beside others a file with a mistake is an import error of its own; a subclass of windrow's
     component has a DAG, whatever the length of its topic; folders of tables aren't searched.
     """
-    good, errors = ran.found["alone"]["beside"]
+    good, errors = ran.report["alone"]["beside"]
     assert good == ["yes"]
-    [(file, said)] = errors.items()
+    [(file, message)] = errors.items()
     assert file.endswith("beside/bad/defs.yaml")
-    assert f"{file}: no DAG can be made of it: ParserError: while parsing" in said
+    assert f"{file}: no DAG can be made of it: ParserError: while parsing" in message

@@ -76,6 +76,6 @@ def test_two_commands_to_a_green_dag(tmp_path: Path, kafka: str) -> None:
         timeout=540,
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    (receipt,) = (one.receipt for one in read_receipts(open_pipeline(load_spec(spec))))
+    (receipt,) = (committed.receipt for committed in read_receipts(open_pipeline(load_spec(spec))))
     assert (receipt.window.key, receipt.counts.rows) == ("2026-01-05T11:00:00Z", 6)
     assert list(packages.glob("airflow_provider_windrow-*")), "it was installed"

@@ -13,7 +13,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.airflow.world import NINE, SECRET, STUB, calls, committed, failed, pipeline
+from tests.airflow.world import NINE, SECRET, STUB, calls, commit_reply, failure_reply, pipeline
 from windrow_airflow.process import Ended, Process, document_in, keys, summary, variables
 
 
@@ -25,10 +25,10 @@ def test_log_and_document(tmp_path: Path) -> None:
     """Each line of the log is told while it runs; the document and the exit code are its end;
     what the environment has is on no command line.
     """
-    said = list[str]()
-    spec = pipeline(tmp_path, "shop", {**committed(NINE, 7), "says": ["one {KAFKA_X}", "two"]})
-    ended = process(spec, KAFKA_X="secret").run(said.append)
-    assert (ended.code, said) == (0, ["one secret", "two"])
+    log_lines = list[str]()
+    spec = pipeline(tmp_path, "shop", {**commit_reply(NINE, 7), "says": ["one {KAFKA_X}", "two"]})
+    ended = process(spec, KAFKA_X="secret").run(log_lines.append)
+    assert (ended.code, log_lines) == (0, ["one secret", "two"])
     assert keys(ended.document) == [NINE, "batch-000000007"]
     assert summary(ended.document) == {
         "pipeline": "shop",
@@ -46,35 +46,38 @@ def test_log_and_document(tmp_path: Path) -> None:
 
 def test_secrets_are_masked(tmp_path: Path) -> None:
     """What variables with secrets hold is in no line of the log, and not in the error."""
-    wrong = failed(1)
-    wrong["document"]["error"]["message"] = f"It is {SECRET}."
-    said = list[str]()
-    spec = pipeline(tmp_path, "shop", {**wrong, "says": ["with {KAFKA_SASL_PASSWORD}"]})
-    ended = process(spec, KAFKA_SASL_PASSWORD=SECRET).run(said.append)
-    assert (said, ended.said) == (["with ***"], "windrow ended with exit code 1: It is ***.")
+    failed_reply = failure_reply(1)
+    failed_reply["document"]["error"]["message"] = f"It is {SECRET}."
+    log_lines = list[str]()
+    spec = pipeline(tmp_path, "shop", {**failed_reply, "says": ["with {KAFKA_SASL_PASSWORD}"]})
+    ended = process(spec, KAFKA_SASL_PASSWORD=SECRET).run(log_lines.append)
+    assert (log_lines, ended.message) == (
+        ["with ***"],
+        "windrow ended with exit code 1: It is ***.",
+    )
 
 
 @pytest.mark.parametrize("secret", ["123456", "receipt", "2026-", "windows"])
 def test_a_secret_within_the_document_changes_nothing(tmp_path: Path, secret: str) -> None:
     """A secret may occur in numbers, names and instants of the document, which is read as it is."""
-    answer = committed(NINE)
-    answer["document"]["windows"][0]["committed"]["receipt"]["counts"]["rows"] = 123456
-    ended = process(pipeline(tmp_path, "shop", answer), KAFKA_SASL_PASSWORD=secret).run(print)
+    reply = commit_reply(NINE)
+    reply["document"]["windows"][0]["committed"]["receipt"]["counts"]["rows"] = 123456
+    ended = process(pipeline(tmp_path, "shop", reply), KAFKA_SASL_PASSWORD=secret).run(print)
     assert (keys(ended.document), summary(ended.document)["rows"]) == ([NINE], 123456)
 
 
 def test_a_secret_within_another_is_masked_with_it(tmp_path: Path) -> None:
     """Of two secrets that begin alike the longer one leaves no rest."""
-    said = list[str]()
-    spec = pipeline(tmp_path, "shop", {**committed(NINE), "says": ["{KAFKA_SASL_PASSWORD}."]})
-    process(spec, KAFKA_A_TOKEN=SECRET[:9], KAFKA_SASL_PASSWORD=SECRET).run(said.append)
-    assert said == ["***."]
+    log_lines = list[str]()
+    spec = pipeline(tmp_path, "shop", {**commit_reply(NINE), "says": ["{KAFKA_SASL_PASSWORD}."]})
+    process(spec, KAFKA_A_TOKEN=SECRET[:9], KAFKA_SASL_PASSWORD=SECRET).run(log_lines.append)
+    assert log_lines == ["***."]
 
 
 def test_each_count_has_its_name() -> None:
     """What was read, lost or late is told under its own name."""
     counts = {"read": 1, "rows": 2, "dead": 3, "skipped": 4, "late": 5}
-    document = committed(NINE)["document"]
+    document = commit_reply(NINE)["document"]
     document["windows"][0]["committed"]["receipt"]["counts"] = counts
     names = ("messages", "rows", "dead_letters", "skipped", "late")
     assert [summary(document)[name] for name in names] == [1, 2, 3, 4, 5]
@@ -85,18 +88,18 @@ def test_what_is_added_comes_before_what_is_set(
 ) -> None:
     """A connection's properties win over variables of the worker."""
     monkeypatch.setenv("KAFKA_X", "of the worker")
-    said = list[str]()
-    spec = pipeline(tmp_path, "shop", {**committed(NINE), "says": ["{KAFKA_X}"]})
-    process(spec, KAFKA_X="of the connection").run(said.append)
-    assert said == ["of the connection"]
+    log_lines = list[str]()
+    spec = pipeline(tmp_path, "shop", {**commit_reply(NINE), "says": ["{KAFKA_X}"]})
+    process(spec, KAFKA_X="of the connection").run(log_lines.append)
+    assert log_lines == ["of the connection"]
 
 
 def test_failures_in_words(tmp_path: Path) -> None:
     """The sentence of windrow's error is passed on; of a bug, which has none, its kind."""
-    ended = process(pipeline(tmp_path, "shop", failed(1))).run(print)
-    assert ended.said == "windrow ended with exit code 1: It is 1. Do this."
-    assert Ended(70, {"error": {"kind": "KeyError"}}).said.endswith("exit code 70: KeyError")
-    assert Ended(-9, {}).said == "windrow ended with exit code -9: the log says why"
+    ended = process(pipeline(tmp_path, "shop", failure_reply(1))).run(print)
+    assert ended.message == "windrow ended with exit code 1: It is 1. Do this."
+    assert Ended(70, {"error": {"kind": "KeyError"}}).message.endswith("exit code 70: KeyError")
+    assert Ended(-9, {}).message == "windrow ended with exit code -9: the log says why"
 
 
 @pytest.mark.parametrize("text", ["", "no JSON", "[1]", '{"windows": [', "null"])
@@ -141,21 +144,21 @@ def test_an_interrupt_ends_the_whole_group(
     doesn't is killed.
     """
     monkeypatch.setattr("windrow_airflow.process.GRACE", 30 if ends else 0.5)
-    started, said = threading.Event(), list[str]()
+    started, log_lines = threading.Event(), list[str]()
 
     def say(line: str) -> None:
-        said.append(line)
+        log_lines.append(line)
         started.set()
 
     running = Process([sys.executable, "-c", STUBBORN.format(ends=ends)], {})
-    found = list[Ended]()
-    thread = threading.Thread(target=lambda: found.append(running.run(say)))
+    endings = list[Ended]()
+    thread = threading.Thread(target=lambda: endings.append(running.run(say)))
     thread.start()
     assert started.wait(60)
     running.interrupt()
     thread.join(60)
-    child = int(said[0].split()[1])
-    assert [ended.code for ended in found] == [code]
+    child = int(log_lines[0].split()[1])
+    assert [ended.code for ended in endings] == [code]
     assert is_over(child), "what it has started runs on"
     running.interrupt()  # once more: nothing is left to end
 
@@ -173,12 +176,12 @@ def test_an_exception_ends_the_process() -> None:
             pids.append(int(line.split()[1]))
             os.kill(os.getpid(), signal.SIGUSR1)
 
-    before = signal.signal(signal.SIGUSR1, timeout)
+    previous_handler = signal.signal(signal.SIGUSR1, timeout)
     try:
         with pytest.raises(TimeoutError):
             Process([sys.executable, "-c", STUBBORN.format(ends=True)], {}).run(say)
     finally:
-        signal.signal(signal.SIGUSR1, before)
+        signal.signal(signal.SIGUSR1, previous_handler)
     assert is_over(pids[0])
 
 

@@ -45,23 +45,23 @@ def test_a_tick_commits_what_is_due(
     shutil.copy(ROOT / "tests" / "integration" / "things.py", tmp_path)
     spec = tmp_path / "things.yaml"
     spec.write_text(SPEC.replace("TOPIC", topic).replace("START", hour(0)))
-    said = list[str]()
+    log_lines = list[str]()
 
     def run(window: str, *options: str) -> Ended:
         windrow = str(Path(sys.executable).parent / "windrow")
         words = [windrow, "run", str(spec), "--window", window, "--connect", spark_server]
         env = {"KAFKA_BOOTSTRAP_SERVERS": kafka, "KAFKA_SASL_PASSWORD": SECRET}
-        return Process([*words, *options], env).run(said.append)
+        return Process([*words, *options], env).run(log_lines.append)
 
     ended = run(hour(4), "--due", "--request", "tick")
     assert (ended.code, keys(ended.document)) == (1, [hour(n) for n in (0, 2, 3, 4)])
-    assert hour(1) in ended.said
-    assert any("Reading" in line for line in said), "its log"
-    found = summary(ended.document)
-    assert (found["pipeline"], found["windows"], found["recovered"]) == ("things", 4, 0)
-    assert (found["messages"], found["rows"], found["dead_letters"]) == (12, 12, 0)
+    assert hour(1) in ended.message
+    assert any("Reading" in line for line in log_lines), "its log"
+    figures = summary(ended.document)
+    assert (figures["pipeline"], figures["windows"], figures["recovered"]) == ("things", 4, 0)
+    assert (figures["messages"], figures["rows"], figures["dead_letters"]) == (12, 12, 0)
     monkeypatch.setenv("KAFKA_BOOTSTRAP_SERVERS", kafka)
-    receipts = [one.receipt for one in read_receipts(open_pipeline(load_spec(spec)))]
+    receipts = [committed.receipt for committed in read_receipts(open_pipeline(load_spec(spec)))]
     assert sorted(receipt.window.key for receipt in receipts) == keys(ended.document)
 
     ended = run(hour(4), "--due")

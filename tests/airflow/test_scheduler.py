@@ -13,7 +13,7 @@ import psutil
 import pytest
 
 from tests.airflow.standalone import Standalone, standalone, until
-from tests.airflow.world import SECRET, STUB, committed, pipeline
+from tests.airflow.world import SECRET, STUB, commit_reply, pipeline
 from tests.kafka.produce import OpenTransaction, Put, create_topic, produce
 from windrow import load_spec, open_pipeline, read_receipts
 from windrow.ingest.model.boundary import instant
@@ -66,18 +66,20 @@ def key(n: int) -> str:
     return instant(START + timedelta(hours=n))
 
 
-def at_work(spec: Path, run_id: str = "") -> list[psutil.Process]:
+def running_processes_of(spec: Path, run_id: str = "") -> list[psutil.Process]:
     """The processes of `windrow run` for a pipeline that are half-way."""
-    found = []
+    processes = []
     for process in psutil.process_iter(["cmdline", "create_time"]):
         words = process.info["cmdline"] or []
         if str(spec) in words and "run" in words and run_id in " ".join(words):
-            found.append(process)
-    return found
+            processes.append(process)
+    return processes
 
 
 @pytest.fixture
-def place(tmp_path: Path, kafka: str, spark_server: str) -> tuple[Path, Path, OpenTransaction]:
+def airflow_pipeline(
+    tmp_path: Path, kafka: str, spark_server: str
+) -> tuple[Path, Path, OpenTransaction]:
     """A day of messages, with a transaction that is open in the last hour."""
     topic = create_topic(kafka, 2)
     puts = [
@@ -85,16 +87,16 @@ def place(tmp_path: Path, kafka: str, spark_server: str) -> tuple[Path, Path, Op
         for n in range(24 * 60 + 10)
     ]
     produce(kafka, topic, puts[:-10])
-    held = OpenTransaction(kafka, topic)
-    held.send([puts[-11]])
+    open_transaction = OpenTransaction(kafka, topic)
+    open_transaction.send([puts[-11]])
     produce(kafka, topic, puts[-10:])
     home = tmp_path / "airflow"
     spec = home / "pipelines" / "real" / "defs.yaml"
     spec.parent.mkdir(parents=True)
     spec.write_text(SPEC.replace("TOPIC", topic))
     shutil.copy(HERE.parent / "integration" / "things.py", spec.parent)
-    said = ["Reading", "the password is {KAFKA_SASL_PASSWORD}"]
-    pipeline(home, "leaky", {**committed(key(0)), "says": said})
+    log_lines = ["Reading", "the password is {KAFKA_SASL_PASSWORD}"]
+    pipeline(home, "leaky", {**commit_reply(key(0)), "says": log_lines})
     words = {
         "pipelines": home / "pipelines",
         "windrow": WINDROW,
@@ -107,7 +109,7 @@ def place(tmp_path: Path, kafka: str, spark_server: str) -> tuple[Path, Path, Op
         text = text.replace("{" + name + "}", str(value))
     (home / "dags").mkdir()
     (home / "dags" / "file.py").write_text(text)
-    return home, spec, held
+    return home, spec, open_transaction
 
 
 MINUTES = """\
@@ -156,12 +158,12 @@ def test_a_delay_beyond_the_grid_leaves_out_no_window(
         until(lambda: list(states(airflow).values()).count("success") >= 3, "three green runs", 900)
         ran = states(airflow)
         events = airflow.call("GET", "assets/events?limit=100&source_dag_id=things")
-    told = {each["partition_key"] for each in events["asset_events"]}
+    event_keys = {event["partition_key"] for event in events["asset_events"]}
     windows = committed_windows(spec, kafka, monkeypatch, empty=True)
     last = max(name for name, state in ran.items() if state == "success")
     due = {name for name in names if name <= last}
     assert due - {*windows} == {names[3]}
-    assert due - told == {names[3]}
+    assert due - event_keys == {names[3]}
     assert {generation for _, generation in windows.values()} == {0}
     assert "failed" in ran.values(), "the run that found the refused window"
     refused = [path for path in (home / "logs").rglob("*.log") if "poison" in path.read_text()]
@@ -174,7 +176,7 @@ def states(airflow: Standalone, dag: str = "things") -> dict[str, str]:
 
 
 def test_a_backfill_is_exactly_once(
-    place: tuple[Path, Path, OpenTransaction],
+    airflow_pipeline: tuple[Path, Path, OpenTransaction],
     database: str,
     kafka: str,
     monkeypatch: pytest.MonkeyPatch,
@@ -183,7 +185,7 @@ def test_a_backfill_is_exactly_once(
     ends with each window in the table once; each has one event under its key, and a DAG behind
     them runs for the day once. No log has the password.
     """
-    home, spec, held = place
+    home, spec, open_transaction = airflow_pipeline
     extra = {"bootstrap.servers": kafka, "sasl.password": SECRET}
     connection = json.dumps({"conn_type": "kafka", "extra": extra})
     with standalone(home, database, AIRFLOW_CONN_KAFKA_PROD=connection) as airflow:
@@ -198,23 +200,23 @@ def test_a_backfill_is_exactly_once(
         airflow.call("POST", "backfills", body)
 
         until(lambda: "success" in states(airflow).values(), "the first window")
-        [killed, *_] = until(lambda: at_work(spec), "a process to kill")
+        [killed, *_] = until(lambda: running_processes_of(spec), "a process to kill")
         killed.kill()
 
         # the last window waits for the open transaction: its run is cancelled meanwhile
         until(lambda: list(states(airflow).values()).count("success") == 23, "23 windows", 900)
         run_id = airflow.runs("things")[key(23)]["dag_run_id"]
-        until(lambda: at_work(spec, run_id), "the last window's process")
+        until(lambda: running_processes_of(spec, run_id), "the last window's process")
         airflow.call("PATCH", f"dags/things/dagRuns/{run_id}", {"state": "failed"})
-        until(lambda: not at_work(spec, run_id), "its end", 120)
+        until(lambda: not running_processes_of(spec, run_id), "its end", 120)
         assert len(committed_windows(spec, kafka, monkeypatch)) == 23
-        held.commit()
+        open_transaction.commit()
         airflow.call("POST", f"dags/things/dagRuns/{run_id}/clear", {"dry_run": False})
         until(lambda: [*states(airflow).values()] == ["success"] * 24, "all windows")
 
         events = airflow.call("GET", "assets/events?limit=100&source_dag_id=things")
-        told = {each["partition_key"]: each["extra"] for each in events["asset_events"]}
-        assert sorted(told) == [key(n) for n in range(24)]
+        extra_by_key = {event["partition_key"]: event["extra"] for event in events["asset_events"]}
+        assert sorted(extra_by_key) == [key(n) for n in range(24)]
         until(lambda: airflow.runs("daily"), "the day's run")
         assert [*airflow.runs("daily")] == ["2026-01-05"]
         until(lambda: [*states(airflow, "leaky").values()] == ["success"], "the other DAG")
@@ -223,7 +225,7 @@ def test_a_backfill_is_exactly_once(
         key(n): 60 + (n == 23) for n in range(24)
     }
     assert {generation for _, generation in windows.values()} == {0}
-    assert {name: extra["rows"] for name, extra in told.items()} == {
+    assert {name: extra["rows"] for name, extra in extra_by_key.items()} == {
         name: rows for name, (rows, _) in windows.items()
     }
     logs = [*home.rglob("*.log"), home / "log"]
@@ -240,6 +242,8 @@ def committed_windows(
     monkeypatch.setenv("KAFKA_BOOTSTRAP_SERVERS", kafka)
     table = DeltaTable(spec.parent / "things").to_pyarrow_table(columns=["_window"])
     rows = Counter(table["_window"].to_pylist())
-    receipts = [one.receipt for one in read_receipts(open_pipeline(load_spec(spec)))]
+    receipts = [commit.receipt for commit in read_receipts(open_pipeline(load_spec(spec)))]
     assert empty or set(rows) == {receipt.window.key for receipt in receipts}
-    return {each.window.key: (rows[each.window.key], each.generation) for each in receipts}
+    return {
+        receipt.window.key: (rows[receipt.window.key], receipt.generation) for receipt in receipts
+    }

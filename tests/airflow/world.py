@@ -67,7 +67,7 @@ def calls(spec: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in noted.read_text().splitlines()] if noted.exists() else []
 
 
-def committed(*starts: str | int) -> dict[str, Any]:
+def commit_reply(*starts: str | int) -> dict[str, Any]:
     """An answer: these windows are committed."""
     counts = {"read": 11, "rows": 10, "dead": 1, "skipped": 0, "late": 0}
     receipts = [
@@ -75,12 +75,13 @@ def committed(*starts: str | int) -> dict[str, Any]:
         for start in starts
     ]
     windows = [
-        {"committed": {"receipt": one, "version": 3}, "recovered": False} for one in receipts
+        {"committed": {"receipt": receipt, "version": 3}, "recovered": False}
+        for receipt in receipts
     ]
     return {"document": {"pipeline": "shop", "windows": windows}}
 
 
-def failed(code: int, **more: Any) -> dict[str, Any]:
+def failure_reply(code: int, **more: Any) -> dict[str, Any]:
     """An answer: windrow ends with this exit code."""
     return {"code": code, "document": {"error": {"message": f"It is {code}. Do this.", **more}}}
 

@@ -25,8 +25,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Warnings are errors, but not those that Dagster raises against itself."""
     for item in items:
         if item.path.is_relative_to(HERE):
-            for each in DAGSTER_ITSELF:
-                item.add_marker(pytest.mark.filterwarnings(each))
+            for warning_filter in DAGSTER_ITSELF:
+                item.add_marker(pytest.mark.filterwarnings(warning_filter))
 
 
 def instance_in(folder: Path) -> AbstractContextManager[dg.DagsterInstance]:
@@ -47,9 +47,9 @@ def fresh(tmp_path_factory: pytest.TempPathFactory) -> Path:
     than most tests.
     """
     folder = tmp_path_factory.mktemp("fresh")
-    with instance_in(folder) as made:
-        made.get_runs()
-        made.all_instigator_state()
+    with instance_in(folder) as empty_instance:
+        empty_instance.get_runs()
+        empty_instance.all_instigator_state()
     return folder
 
 
@@ -58,8 +58,8 @@ def instance(fresh: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
     """A copy of the fresh one."""
     folder = tmp_path_factory.mktemp("instance")
     shutil.copytree(fresh, folder, dirs_exist_ok=True)
-    with instance_in(folder) as made:
-        yield made
+    with instance_in(folder) as copied_instance:
+        yield copied_instance
 
 
 @pytest.fixture

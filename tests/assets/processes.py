@@ -25,7 +25,7 @@ _NOTHING: Mapping[str, str] = {}
 
 
 def dagster_run(
-    place: Place,
+    setup: Place,
     home: Path,
     first: int,
     last: int,
@@ -39,14 +39,14 @@ def dagster_run(
     `home`: DAGSTER_HOME, perhaps with a dagster.yaml; `env`: what else is set.
     """
     process = SERVER.Process(
-        target=_run, args=(place, home, first, last, crash, dict(tags), dict(env))
+        target=_run, args=(setup, home, first, last, crash, dict(tags), dict(env))
     )
     process.start()
     return process
 
 
 def _run(
-    place: Place,
+    setup: Place,
     home: Path,
     first: int,
     last: int,
@@ -55,7 +55,7 @@ def _run(
     env: dict[str, str],
 ) -> None:
     os.environ.update(env, WINDROW_CRASH=crash, DAGSTER_HOME=str(home))
-    spec = place.spec()
+    spec = setup.spec()
     defs = kafka_table(spec, {SPARK_KEY: LocalTasks()})
     tags |= range_tags(
         dg.PartitionKeyRange(key_of(spec.window, hour(first)), key_of(spec.window, hour(last)))
@@ -68,17 +68,17 @@ def _run(
         raise SystemExit(1)
 
 
-def receipts_shown(place: Place, home: Path, n: int) -> list[tuple[str, bool]]:
+def receipts_shown(setup: Place, home: Path, n: int) -> list[tuple[str, bool]]:
     """What Dagster shows of the n-th hour: of each materialization the attempt in its
     receipt, and whether it was recovered.
     """
     with dg.DagsterInstance.from_config(str(home)) as instance:
-        wanted = dg.AssetRecordsFilter(
-            dg.AssetKey(["things"]), asset_partitions=[key_of(place.spec().window, hour(n))]
+        records_filter = dg.AssetRecordsFilter(
+            dg.AssetKey(["things"]), asset_partitions=[key_of(setup.spec().window, hour(n))]
         )
         events = [
             r.asset_materialization
-            for r in instance.fetch_materializations(wanted, limit=10).records
+            for r in instance.fetch_materializations(records_filter, limit=10).records
         ]
     shown = [
         {name: value.value for name, value in event.metadata.items()}
@@ -89,9 +89,9 @@ def receipts_shown(place: Place, home: Path, n: int) -> list[tuple[str, bool]]:
 
 
 def _attempt(receipt: object) -> str:
-    said = json.loads(receipt) if isinstance(receipt, str) else receipt
-    assert isinstance(said, dict)
-    return str(said["attempt"])
+    receipt_fields = json.loads(receipt) if isinstance(receipt, str) else receipt
+    assert isinstance(receipt_fields, dict)
+    return str(receipt_fields["attempt"])
 
 
 def make_dagsters_tables(home: Path) -> None:

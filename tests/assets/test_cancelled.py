@@ -59,8 +59,8 @@ def test_an_interrupted_step_is_not_begun_again(
     world = World(tmp_path, instance, **over)
     world.fill(2)
 
-    def interrupt(at: str) -> None:
-        if at == point:
+    def interrupt(reached_point: str) -> None:
+        if reached_point == point:
             raise dg.DagsterExecutionInterruptedError
 
     run: Callable[[], dg.ExecuteInProcessResult] = (
@@ -102,9 +102,9 @@ def test_a_cancellation_that_python_drops_is_heard(
     world = World(tmp_path, instance, **over)
     world.fill(3)
 
-    def cancel(at: str) -> None:
+    def cancel(reached_point: str) -> None:
         started = dg.RunsFilter(statuses=[dg.DagsterRunStatus.STARTED])
-        for running in instance.get_runs(started) if at == point else ():
+        for running in instance.get_runs(started) if reached_point == point else ():
             instance.report_run_canceling(running)
 
     hours = range_tags(dg.PartitionKeyRange(world.key(0), world.key(2)))
@@ -119,12 +119,12 @@ def test_a_cancellation_that_python_drops_is_heard(
             patched.setattr("windrow.assets.window_asset.show", lambda *_, **__: None)
             patched.setattr("windrow.assets.micro_batches.show", lambda *_, **__: None)
             assert run().success
-    before = len(list(world.sink.receipts()))
+    count_before = len(list(world.sink.receipts()))
     for module in (task, commit_loop, run_windows):
         monkeypatch.setattr(module, "crash_point", cancel)
     assert not run().success
     assert len(instance.fetch_materializations(dg.AssetKey(["things"]), limit=9).records) == shown
-    assert len(list(world.sink.receipts())) == (before or shown)
+    assert len(list(world.sink.receipts())) == (count_before or shown)
 
 
 @pytest.fixture(scope="module")
@@ -150,10 +150,10 @@ def cancellable(
             yield folder, workspace.create_request_context()
 
 
-def asked(context: WorkspaceRequestContext, mutation: str, **variables: Any) -> Any:
+def query(context: WorkspaceRequestContext, mutation: str, **variables: Any) -> Any:
     """What Dagster's API answers."""
-    [answer] = execute_dagster_graphql(context, mutation, variables).data.values()
-    return answer
+    [response] = execute_dagster_graphql(context, mutation, variables).data.values()
+    return response
 
 
 def until(true: Callable[[], bool], otherwise: str) -> None:
@@ -189,31 +189,33 @@ def test_a_run_that_is_cancelled_is_over(
     window = f"2026-01-05-0{n}:00"
     hours = [{"key": "dagster/partition", "value": window}] if pipeline == "hours" else []
 
-    def launched() -> str:
-        answer = asked(context, LAUNCH, job=job_name(spec), tags=hours)
-        return str(answer["run"]["runId"])
+    def launch() -> str:
+        response = query(context, LAUNCH, job=job_name(spec), tags=hours)
+        return str(response["run"]["runId"])
 
     def status(run: str) -> dg.DagsterRunStatus:
-        found = context.instance.get_run_by_id(run)
-        assert found is not None
-        return found.status
+        dagster_run = context.instance.get_run_by_id(run)
+        assert dagster_run is not None
+        return dagster_run.status
 
     def windows() -> list[str]:
         receipts = assemble(spec, LocalEngine()).sink.receipts()
         return [committed.receipt.window.key for committed in receipts]
 
-    before = windows()
+    windows_before = windows()
     (folder / point).write_text(drops)
-    cancelled = launched()
+    cancelled = launch()
     until((folder / "reached").exists, "the run didn't get to its point")
     (folder / "reached").unlink()
-    assert asked(context, TERMINATE, id=cancelled)["__typename"] == "TerminateRunSuccess"
+    assert query(context, TERMINATE, id=cancelled)["__typename"] == "TerminateRunSuccess"
     until(lambda: status(cancelled) == dg.DagsterRunStatus.CANCELED, "it wasn't cancelled")
     events = [r.dagster_event for r in context.instance.all_logs(cancelled)]
     kinds = [e.event_type_value for e in events if e is not None and e.step_key == pipeline]
     assert (kinds.count("STEP_START"), kinds.count("STEP_UP_FOR_RETRY")) == (1, 0)
-    assert len(windows()) - len(before) == (point == "commit.after")
-    again = launched()
-    until(lambda: status(again) == dg.DagsterRunStatus.SUCCESS, "the run after it didn't succeed")
+    assert len(windows()) - len(windows_before) == (point == "commit.after")
+    second_run = launch()
+    until(
+        lambda: status(second_run) == dg.DagsterRunStatus.SUCCESS, "the run after it didn't succeed"
+    )
     assert len(windows()) == len(set(windows()))
-    assert len(windows()) > len(before)
+    assert len(windows()) > len(windows_before)

@@ -60,28 +60,28 @@ def test_the_options_are_on_the_assets(tmp_path: Path, instance: dg.DagsterInsta
     dead letters and its topic follow. The table is made under its key, with all that goes by it.
     """
     world = World(tmp_path, instance, dagster=BLOCK)
-    found = specs_of(world.defs)
-    table, dead, topic = found[TABLE], found[DEAD], found[TOPIC_KEY]
-    for one in (table, dead):
-        assert (one.group_name, list(one.owners)) == ("bank_cards", BLOCK["owners"])
-        assert BLOCK["tags"].items() <= dict(one.tags).items()
+    spec_by_key = specs_of(world.defs)
+    table, dead, topic = spec_by_key[TABLE], spec_by_key[DEAD], spec_by_key[TOPIC_KEY]
+    for asset_spec in (table, dead):
+        assert (asset_spec.group_name, list(asset_spec.owners)) == ("bank_cards", BLOCK["owners"])
+        assert BLOCK["tags"].items() <= dict(asset_spec.tags).items()
     assert (topic.group_name, set(topic.kinds)) == ("bank_cards", {"kafka"})
     assert set(table.kinds) == {"kafka", "polars"}
     assert table.freshness_policy == dg.FreshnessPolicy.time_window(
         timedelta(hours=3), timedelta(hours=2)
     )
     assert [dep.asset_key for dep in dead.deps] == [TABLE]
-    made = world.defs.resolve_asset_graph().get(TABLE).assets_def
-    assert made.op.pool == "spark/heavy"
-    assert made.backfill_policy == dg.BackfillPolicy.multi_run(2)
+    assets_definition = world.defs.resolve_asset_graph().get(TABLE).assets_def
+    assert assets_definition.op.pool == "spark/heavy"
+    assert assets_definition.backfill_policy == dg.BackfillPolicy.multi_run(2)
     dg.Definitions.validate_loadable(world.defs)
 
     world.fill(2)
     assert world.run(0, 1).success
     assert instance.get_materialized_partitions(TABLE) == {world.key(0), world.key(1)}
     assert instance.get_materialized_partitions(DEAD) == {world.key(0), world.key(1)}
-    again = world.run(0, 1)
-    assert {e.check_name for e in again.get_asset_check_evaluations() if e.passed} >= {"receipts"}
+    rerun = world.run(0, 1)
+    assert {e.check_name for e in rerun.get_asset_check_evaluations() if e.passed} >= {"receipts"}
 
 
 def test_deadlines(world: World, tmp_path: Path, instance: dg.DagsterInstance) -> None:
@@ -93,8 +93,8 @@ def test_deadlines(world: World, tmp_path: Path, instance: dg.DagsterInstance) -
     graph = world.defs.resolve_asset_graph()
     assert graph.get(plain.key).backfill_policy == dg.BackfillPolicy.single_run()
     policy = {"deadline_cron": "30 * * * *", "lower_bound_delta": "1h"}
-    other = World(tmp_path, instance, dagster={"freshness_policy": policy})
-    assert specs_of(other.defs)[plain.key].freshness_policy == dg.FreshnessPolicy.cron(
+    deadline_world = World(tmp_path, instance, dagster={"freshness_policy": policy})
+    assert specs_of(deadline_world.defs)[plain.key].freshness_policy == dg.FreshnessPolicy.cron(
         "30 * * * *", timedelta(hours=1)
     )
 
@@ -109,30 +109,34 @@ def test_a_killed_run_gives_its_slot_of_a_pool_back(file: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("asked", "when"), [("eager", [(11, 5), (12, 5)]), ("30 11,12 * * *", [(11, 30), (12, 30)])]
+    ("condition", "expected_times"),
+    [("eager", [(11, 5), (12, 5)]), ("30 11,12 * * *", [(11, 30), (12, 30)])],
 )
 def test_automation_asks_for_closed_windows(
-    tmp_path: Path, instance: dg.DagsterInstance, asked: str, when: list[tuple[int, int]]
+    tmp_path: Path,
+    instance: dg.DagsterInstance,
+    condition: str,
+    expected_times: list[tuple[int, int]],
 ) -> None:
     """Dagster's automation asks for each window once, when it is closed (`window.delay` behind
     its end) or at the cron expression's times, and for none that is there.
     """
-    world = World(tmp_path, instance, dagster={"automation_condition": asked})
+    world = World(tmp_path, instance, dagster={"automation_condition": condition})
     world.fill(13)
-    table, cursor, found = dg.AssetKey(["things"]), None, []
+    table, cursor, requested = dg.AssetKey(["things"]), None, []
     for minute in range(10 * 60 + 58, 13 * 60, 2):
-        at = hour(0, minute)
-        seen = dg.evaluate_automation_conditions(
-            world.defs, instance, cursor=cursor, evaluation_time=at
+        moment = hour(0, minute)
+        evaluation = dg.evaluate_automation_conditions(
+            world.defs, instance, cursor=cursor, evaluation_time=moment
         )
-        cursor = seen.cursor
-        for key in seen.get_requested_partitions(table):
-            found.append((key, at))
-            world.now = at
+        cursor = evaluation.cursor
+        for key in evaluation.get_requested_partitions(table):
+            requested.append((key, moment))
+            world.now = moment
             assert world.run_range(key, key).success
-    assert [key for key, _ in found] == [world.key(10), world.key(11)]
-    for (_, at), (hours, minutes) in zip(found, when, strict=True):
-        assert timedelta(0) <= at - hour(hours, minutes) < timedelta(minutes=2)
+    assert [key for key, _ in requested] == [world.key(10), world.key(11)]
+    for (_, moment), (hours, minutes) in zip(requested, expected_times, strict=True):
+        assert timedelta(0) <= moment - hour(hours, minutes) < timedelta(minutes=2)
     assert world.run_range(world.key(12), world.key(12)).success is False, "it isn't closed"
 
 
@@ -144,9 +148,9 @@ def test_the_runs_spark(tmp_path: Path, instance: dg.DagsterInstance) -> None:
 
     def resource(**spark: Any) -> Any:
         block = type(world.spec.dagster).model_validate({"spark": spark})
-        made = kafka_table(world.spec.model_copy(update={"dagster": block})).resources or {}
-        assert "spark" not in made
-        return made["things_spark"]
+        resources = kafka_table(world.spec.model_copy(update={"dagster": block})).resources or {}
+        assert "spark" not in resources
+        return resources["things_spark"]
 
     server = resource(connect="sc://127.0.0.1:15002")
     assert isinstance(server, Spark)
@@ -173,8 +177,8 @@ class OwnedTable(KafkaTable):
         [code] = [block for block in blocks("python", PAGE) if "BankTable" in block]
         names: dict[str, Any] = {}
         exec(compile(code, "dagster.md", "exec", dont_inherit=True), names)
-        made: dg.AssetSpec = names["BankTable"](self.spec).get_asset_spec(spec)
-        return made
+        asset_spec: dg.AssetSpec = names["BankTable"](self.spec).get_asset_spec(spec)
+        return asset_spec
 
 
 def test_the_pages_section_is_one(tmp_path: Path, instance: dg.DagsterInstance) -> None:
@@ -199,19 +203,19 @@ def test_the_page_lists_what_a_pipeline_makes(tmp_path: Path) -> None:
     }
     spec = World.spec_of(tmp_path, **sections)
     batches = World.spec_of(tmp_path, **sections, window={"grid": "batch"})
-    made = dg.Definitions(sensors=[when_complete(spec, "hourly_sales")])
-    found, ticking = set[str](), list[Any](made.sensors or ())
+    sensor_defs = dg.Definitions(sensors=[when_complete(spec, "hourly_sales")])
+    names, ticking = set[str](), list[Any](sensor_defs.sensors or ())
     for defs in (kafka_table(spec), kafka_table(batches)):
-        found |= {key.to_user_string() for key in specs_of(defs)} | {*(defs.resources or {})}
-        found |= {job.name for job in defs.jobs or ()}
-        found |= {key.name for check in defs.asset_checks or () for key in check.check_keys}
+        names |= {key.to_user_string() for key in specs_of(defs)} | {*(defs.resources or {})}
+        names |= {job.name for job in defs.jobs or ()}
+        names |= {key.name for check in defs.asset_checks or () for key in check.check_keys}
         ticking += defs.schedules or ()
-    found |= {each.name for each in ticking}
-    found.remove("lake/shops")  # somebody else's
+    names |= {ticker.name for ticker in ticking}
+    names.remove("lake/shops")  # somebody else's
     page = section("What a pipeline makes in Dagster", PAGE).replace("NAME", "shops")
     rows = [row for row in page.splitlines() if row.startswith("| ")][2:]
-    assert {name for row in rows for name in re.findall("`(.+?)`", row.split("|")[1])} == found
-    assert {each.default_status.value for each in ticking} == {"STOPPED"}
+    assert {name for row in rows for name in re.findall("`(.+?)`", row.split("|")[1])} == names
+    assert {ticker.default_status.value for ticker in ticking} == {"STOPPED"}
     assert [row.split("|")[1].split()[0] for row in rows if row.endswith("| off |")] == [
         "schedule",
         "schedule",
@@ -253,10 +257,13 @@ def test_a_subclass_changes_what_dagster_knows() -> None:
             component_cls=OwnedTable, defs_path="things", defs_yaml_contents=contents
         )
         with sandbox.build_all_defs() as defs:
-            found = specs_of(defs)
+            spec_by_key = specs_of(defs)
             for key in (dg.AssetKey(["things"]), dg.AssetKey(["things_dead"])):
-                assert list(found[key].owners) == ["team:payments"]
-                assert found[key].metadata["runbook"] in (RUNBOOK, dg.TextMetadataValue(RUNBOOK))
+                assert list(spec_by_key[key].owners) == ["team:payments"]
+                assert spec_by_key[key].metadata["runbook"] in (
+                    RUNBOOK,
+                    dg.TextMetadataValue(RUNBOOK),
+                )
             assert defs.resolve_job_def("things_windows") is not None
     component = MovedTable.from_attributes_dict(attributes=attributes())
     with pytest.raises(SpecError, match="get_asset_spec gave no AssetSpec with the key things"):

@@ -65,7 +65,7 @@ def test_dead_letters_of_partitions_are_replayed(torn: World) -> None:
     own; one that wasn't committed is run.
     """
     loosen(torn)
-    versions = [e.asset_materialization.tags for e in _events(torn)]
+    tags_before = [e.asset_materialization.tags for e in _events(torn)]
     result = replay_dead_letters(torn, 0, 3)
     assert result.success
     assert [event.partition for event in of_table(result)] == [torn.key(n) for n in range(4)]
@@ -80,9 +80,9 @@ def test_dead_letters_of_partitions_are_replayed(torn: World) -> None:
             (1, 1) if n < 2 else (None, 0)
         )
         assert "recovered" not in shown
-    after = [e.asset_materialization.tags for e in _events(torn)]
-    assert not {t["dagster/data_version"] for t in versions} & {
-        t["dagster/data_version"] for t in after[:4]
+    tags_after = [e.asset_materialization.tags for e in _events(torn)]
+    assert not {t["dagster/data_version"] for t in tags_before} & {
+        t["dagster/data_version"] for t in tags_after[:4]
     }
     assert {e.check_name: e.passed for e in result.get_asset_check_evaluations()}["receipts"]
     assert torn.verdict().ok, str(torn.verdict())
@@ -97,9 +97,9 @@ def test_the_asset_of_the_dead_letters(torn: World, tmp_path: Path) -> None:
     dead = dg.AssetKey(["things_dead"])
     check = dg.AssetCheckKey(dead, "dead_letters")
 
-    def shown(n: int) -> dict[str, Any]:
-        wanted = dg.AssetRecordsFilter(dead, asset_partitions=[torn.key(n)])
-        [record] = torn.instance.fetch_materializations(wanted, limit=1).records
+    def metadata_of(n: int) -> dict[str, Any]:
+        records_filter = dg.AssetRecordsFilter(dead, asset_partitions=[torn.key(n)])
+        [record] = torn.instance.fetch_materializations(records_filter, limit=1).records
         assert record.asset_materialization is not None
         return {name: v.value for name, v in record.asset_materialization.metadata.items()}
 
@@ -108,12 +108,12 @@ def test_the_asset_of_the_dead_letters(torn: World, tmp_path: Path) -> None:
         assert record is not None
         assert record.event is not None
         assert record.event.dagster_event is not None
-        found = record.event.dagster_event.event_specific_data
-        assert isinstance(found, dg.AssetCheckEvaluation)
-        return found
+        evaluation = record.event.dagster_event.event_specific_data
+        assert isinstance(evaluation, dg.AssetCheckEvaluation)
+        return evaluation
 
     assert torn.instance.get_materialized_partitions(dead) == {torn.key(0), torn.key(1)}
-    assert shown(0) == {
+    assert metadata_of(0) == {
         "dead_letters": 2,
         "dead_ratio": 0.032258,
         "dead_reasons": {"not_json": 1, "wrong_type": 1},
@@ -135,14 +135,17 @@ def test_the_asset_of_the_dead_letters(torn: World, tmp_path: Path) -> None:
     loosen(torn)
     assert replay_dead_letters(torn, 0, 1).success
     for n in (0, 1):
-        assert (shown(n)["dead_reasons"], shown(n)["generation"]) == ({"not_json": 1}, 1)
+        assert (metadata_of(n)["dead_reasons"], metadata_of(n)["generation"]) == (
+            {"not_json": 1},
+            1,
+        )
     (tmp_path / "fix.py").write_text(EDIT)
     assert replay_dead_letters(torn, 0, 1, edit=str(tmp_path / "fix.py")).success
-    assert [shown(n)["dead_letters"] for n in (0, 1)] == [0, 0]
+    assert [metadata_of(n)["dead_letters"] for n in (0, 1)] == [0, 0]
     assert verdict().passed
     job = dg.define_asset_job("alone", dg.AssetSelection.checks(check))
-    alone = dg.Definitions.merge(torn.defs, dg.Definitions(jobs=[job])).resolve_job_def("alone")
-    [evaluated] = alone.execute_in_process(instance=torn.instance).get_asset_check_evaluations()
+    check_job = dg.Definitions.merge(torn.defs, dg.Definitions(jobs=[job])).resolve_job_def("alone")
+    [evaluated] = check_job.execute_in_process(instance=torn.instance).get_asset_check_evaluations()
     assert (evaluated.asset_check_key, evaluated.passed) == (check, True)
 
 
@@ -158,10 +161,10 @@ def test_some_dead_letters_may_be_expected(tmp_path: Path, instance: dg.DagsterI
         assert record is not None
         assert record.event is not None
         assert record.event.dagster_event is not None
-        found = record.event.dagster_event.event_specific_data
-        assert isinstance(found, dg.AssetCheckEvaluation)
-        assert "messages of the newest" in str(found.description)
-        return found.passed
+        evaluation = record.event.dagster_event.event_specific_data
+        assert isinstance(evaluation, dg.AssetCheckEvaluation)
+        assert "messages of the newest" in str(evaluation.description)
+        return evaluation.passed
 
     world.fill(1)
     world.send(0, 59, b"poison")
@@ -195,7 +198,7 @@ def test_a_refused_window_is_passed_over(world: World) -> None:
     assert world.run(0).success
     loosen(world)
     result = replay_dead_letters(world, 0, 2)
-    assert world.green() == {world.key(0), world.key(2)}
+    assert world.green_keys() == {world.key(0), world.key(2)}
     assert world.receipt_of(0).counts.dead == 0
     assert f"Window {world.key(1)}: 1 of 3 windows refused: 2026-01-05T01:00:00Z" in failure_of(
         result
@@ -204,9 +207,9 @@ def test_a_refused_window_is_passed_over(world: World) -> None:
 
 def test_nothing_to_replay_is_green(torn: World) -> None:
     """Where today's schema takes none of them, the window is reported as it is."""
-    before = torn.receipt_of(0)
+    receipt_before = torn.receipt_of(0)
     assert replay_dead_letters(torn, 0, 0).success
-    assert torn.receipt_of(0) == before
+    assert torn.receipt_of(0) == receipt_before
     assert torn.metadata(0)["recovered"].value is True
 
 
@@ -260,8 +263,11 @@ def test_micro_batches(tmp_path: Path, instance: dg.DagsterInstance) -> None:
     assert world.batches().success
     loosen(world)
     assert replay_dead_letters(world, 0, 1).success
-    held = [c.receipt for c in world.sink.receipts()]
-    assert [(r.generation, r.counts.dead, r.counts.rows) for r in held] == [(1, 0, 6), (1, 0, 6)]
+    receipts = [c.receipt for c in world.sink.receipts()]
+    assert [(r.generation, r.counts.dead, r.counts.rows) for r in receipts] == [
+        (1, 0, 6),
+        (1, 0, 6),
+    ]
     assert world.verdict().ok
     world.broker.delete_records(TopicPartition(TOPIC, 0), 1)
     replaced = world.run(0, 1, on_committed="replace")

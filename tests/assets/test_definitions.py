@@ -81,11 +81,11 @@ def test_wrong_yaml_shows_all_mistakes(tmp_path: Path) -> None:
             "start": "2026-01-05T00:00:00Z",
         },
     )
-    wrong = {"id": "a b", "source": source, "window": window}
+    bad_attributes = {"id": "a b", "source": source, "window": window}
     with pytest.raises(SpecError) as caught:
-        KafkaTable.from_attributes_dict(attributes=wrong)
-    for place in ("id", "source.bootstrap_servers", "window.grid", "decode", "sink"):
-        assert place in str(caught.value)
+        KafkaTable.from_attributes_dict(attributes=bad_attributes)
+    for setting in ("id", "source.bootstrap_servers", "window.grid", "decode", "sink"):
+        assert setting in str(caught.value)
 
 
 @pytest.mark.long
@@ -142,7 +142,7 @@ def chain(error: BaseException | None) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    ("source", "said"),
+    ("source", "message"),
     [
         ("topik: a", "line 4: source.topik: unknown key; did you mean topic?"),
         ("topic: 010", "line 4: source.topic: YAML reads 010 as the number 8"),
@@ -157,21 +157,21 @@ def chain(error: BaseException | None) -> list[str]:
         ),
     ],
 )
-def test_a_mistake_is_told_as_the_command_tells_it(source: str, said: str) -> None:
+def test_a_mistake_is_told_as_the_command_tells_it(source: str, message: str) -> None:
     """What is wrong with a component file comes in the command's words, with the file
     and the line.
     """
     with component_file(source) as (sandbox, folder):
-        with pytest.raises(SpecError) as told:
+        with pytest.raises(SpecError) as command_error:
             load_spec(folder / "defs.yaml")
         with (
             pytest.raises(Exception, match="x") as caught,
             sandbox.load_component_and_build_defs(defs_path=folder),
         ):
             pass
-    assert said in str(told.value)
-    assert f"in {folder}/defs.yaml:" in str(told.value)
-    assert str(told.value) in chain(caught.value)
+    assert message in str(command_error.value)
+    assert f"in {folder}/defs.yaml:" in str(command_error.value)
+    assert str(command_error.value) in chain(caught.value)
 
 
 def specs(sandbox: DefsFolderSandbox, folder: Path) -> list[PipelineSpec]:
@@ -196,11 +196,11 @@ def test_several_components_in_a_file() -> None:
     mistake in the second has its line.
     """
     with component_file("topic: a") as (sandbox, folder):
-        file, other = (
+        file, second_document = (
             folder / "defs.yaml",
             COMPONENT.replace("SOURCE", "topic: b").replace("id: things", "id: others"),
         )
-        file.write_text(f"{file.read_text()}---\n{other}")
+        file.write_text(f"{file.read_text()}---\n{second_document}")
         assert [spec.id for spec in specs(sandbox, folder)] == ["things", "others"]
         file.write_text(file.read_text().replace("topic: b", "topik: b"))
         with pytest.raises(Exception, match="x") as caught:
@@ -334,11 +334,15 @@ def test_dg_takes_what_the_command_takes(name: str) -> None:
             section.update({"python": "a.py:f", "schema": "a.py:A"})
         elif above[:2] == ["transform", "steps"] and name not in STEPS_ALONE:
             step = attributes["transform"]["steps"][0]
-            of, (first, *_) = above[2:3] == ["from"], [*above[3:], last]
-            kinds = [k for k in LOOKED_UP_IN if first in section_at(SOURCES[k]).known_keys() and of]
+            is_lookup_source, (first, *_) = above[2:3] == ["from"], [*above[3:], last]
+            kinds = [
+                k
+                for k in LOOKED_UP_IN
+                if first in section_at(SOURCES[k]).known_keys() and is_lookup_source
+            ]
             source = dict(LOOKED_UP_IN[(kinds or ["table"])[0]])
             step.update({"lookup": "a", "key": {"a": "b"}, "take": {"a": "b"}, "from": source})
-            section = source if of else step
+            section = source if is_lookup_source else step
             for part in above[3:]:
                 section = section.setdefault(part, {})
         section[last] = value
@@ -346,7 +350,7 @@ def test_dg_takes_what_the_command_takes(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("one", "other", "key", "remedy", "mended"),
+    ("first_id", "second_id", "key", "remedy", "mended"),
     [
         ("pay-x", "pay_x", None, "one of them another id", ("second", "more", None)),
         ("pay", "pay", None, "one of them another id", ("second", "more", None)),
@@ -356,35 +360,35 @@ def test_dg_takes_what_the_command_takes(name: str) -> None:
     ],
 )
 def test_ids_that_become_one_name_are_refused(
-    one: str, other: str, key: str | None, remedy: str, mended: tuple[str, str, str | None]
+    first_id: str, second_id: str, key: str | None, remedy: str, mended: tuple[str, str, str | None]
 ) -> None:
     """Two pipelines whose ids or asset keys Dagster would write alike, or that have the same, are
     refused with both files, not with a name of ours; what the message advises helps.
     """
     with create_defs_folder_sandbox(project_name="sandbox") as sandbox:
 
-        def pipeline(place: str, name: str, key: str | None) -> Path:
+        def pipeline(folder_name: str, name: str, key: str | None) -> Path:
             attributes = {
                 "id": name,
                 "source": {"bootstrap_servers": "127.0.0.1:9", "topic": TOPIC},
                 "window": {"grid": "hourly", "start": "2026-01-05T00:00:00Z"},
                 "decode": {"schema": "tests.assets.things:Thing"},
-                "sink": {"path": f"lake/{place}"},
+                "sink": {"path": f"lake/{folder_name}"},
                 "dagster": {"key": key},
             }
             contents = {"type": "windrow.dagster.KafkaTable", "attributes": attributes}
             return sandbox.scaffold_component(
-                component_cls=KafkaTable, defs_path=place, defs_yaml_contents=contents
+                component_cls=KafkaTable, defs_path=folder_name, defs_yaml_contents=contents
             )
 
-        folders = [pipeline("first", one, None), pipeline("second", other, key)]
+        folders = [pipeline("first", first_id, None), pipeline("second", second_id, key)]
         files = {folder.name: str(folder / "defs.yaml") for folder in folders}
         with pytest.raises(Exception) as caught, sandbox.build_all_defs():
             pass
         chain = f"{caught.value} {caught.value.__cause__}"
-        do = f"Give {remedy.format(**files)}, or a code location of its own."
-        for said in (*files.values(), one, (key or other).removeprefix("bank/"), do):
-            assert said in chain
+        advice = f"Give {remedy.format(**files)}, or a code location of its own."
+        for phrase in (*files.values(), first_id, (key or second_id).removeprefix("bank/"), advice):
+            assert phrase in chain
         shutil.rmtree(Path(files[mended[0]]).parent)
         pipeline(*mended)
         with sandbox.build_all_defs() as built:
@@ -426,17 +430,19 @@ def test_topic_is_observable(world: World) -> None:
     """An observation says which topic it is (its data version) and what it holds; more
     messages don't make it another one.
     """
-    seen, key = [], topic_key(TOPIC)
-    observed = dg.Definitions(topic_assets(world.spec), resources=world.reached(MemorySource))
+    observations, key = [], topic_key(TOPIC)
+    observed = dg.Definitions(
+        topic_assets(world.spec), resources=world.topic_resources(MemorySource)
+    )
     job = observed.resolve_implicit_global_asset_job_def()
     for hours in (2, 1):
-        world.fill(hours, first=len(seen) * 2)
+        world.fill(hours, first=len(observations) * 2)
         result = job.execute_in_process(instance=world.instance, asset_selection=[key])
         [event] = result.get_asset_observation_events()
-        seen.append(event.asset_observation_data.asset_observation)
-    assert seen[0].data_version == seen[1].data_version
-    assert [o.metadata["messages"].value for o in seen] == [120, 180]
-    assert seen[0].metadata["partitions"].value == 2
+        observations.append(event.asset_observation_data.asset_observation)
+    assert observations[0].data_version == observations[1].data_version
+    assert [o.metadata["messages"].value for o in observations] == [120, 180]
+    assert observations[0].metadata["partitions"].value == 2
 
 
 def test_no_secret_reaches_dagster(world: World, tmp_path: Path) -> None:
@@ -450,27 +456,27 @@ def test_no_secret_reaches_dagster(world: World, tmp_path: Path) -> None:
         "sasl.username": "me",
         "sasl.password": secret,
     }
-    other = World(
+    secret_world = World(
         tmp_path,
         world.instance,
         source={"bootstrap_servers": "127.0.0.1:9", "topic": TOPIC, "client": sasl},
     )
-    other.fill(2)
-    other.send(1, 59, b"poison")
-    other.relax(max_dead_ratio=0.0)
-    other.load()
-    assert other.run(0).success
-    assert not other.run(1).success
+    secret_world.fill(2)
+    secret_world.send(1, 59, b"poison")
+    secret_world.relax(max_dead_ratio=0.0)
+    secret_world.load()
+    assert secret_world.run(0).success
+    assert not secret_world.run(1).success
     runs = world.instance.get_runs()
-    told = [str(entry) for run in runs for entry in world.instance.all_logs(run.run_id)]
-    told += [
+    texts = [str(entry) for run in runs for entry in world.instance.all_logs(run.run_id)]
+    texts += [
         repr(run) + repr(world.instance.get_job_snapshot(str(run.job_snapshot_id))) for run in runs
     ]
-    told += [repr(spec) for spec in other.defs.resolve_all_asset_specs()] + [
-        repr(other.defs.get_repository_def().get_top_level_resources())
+    texts += [repr(spec) for spec in secret_world.defs.resolve_all_asset_specs()] + [
+        repr(secret_world.defs.get_repository_def().get_top_level_resources())
     ]
-    assert len(told) > 20
-    assert [text for text in told if secret in text] == []
+    assert len(texts) > 20
+    assert [text for text in texts if secret in text] == []
 
 
 @pytest.mark.filterwarnings("error::dagster.BetaWarning")

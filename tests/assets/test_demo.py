@@ -91,11 +91,11 @@ def test_first_run(first: subprocess.CompletedProcess[str]) -> None:
 def test_second_run_writes_nothing(first: subprocess.CompletedProcess[str], home: Path) -> None:
     """Run again, it says that every window is committed already; the tables keep their versions."""
     assert first.returncode == 0
-    before = table_versions(home)
-    again = demo(RUN, "--home", str(home))
-    assert again.returncode == 0, again.stdout + again.stderr
-    assert "Every window is committed already; nothing was written" in again.stdout
-    assert table_versions(home) == before
+    versions_before = table_versions(home)
+    rerun = demo(RUN, "--home", str(home))
+    assert rerun.returncode == 0, rerun.stdout + rerun.stderr
+    assert "Every window is committed already; nothing was written" in rerun.stdout
+    assert table_versions(home) == versions_before
 
 
 @pytest.mark.sampled(1, of=10)
@@ -128,16 +128,16 @@ def test_ui_shows_the_history_and_stop_ends_it(
     with subprocess.Popen(command, cwd=PROJECT, text=True, **loud) as ui:
         try:
             assert ui.stdout is not None
-            said, address = [], None
+            lines, address = [], None
             for line in ui.stdout:
-                said.append(line)
-                found = re.search(r"http://127\.0\.0\.1:\d+", line)
-                if found:
-                    address = found[0]
+                lines.append(line)
+                match = re.search(r"http://127\.0\.0\.1:\d+", line)
+                if match:
+                    address = match[0]
                     break
-            assert address, said
+            assert address, lines
             # a full pipe would stop the server
-            rest = threading.Thread(target=said.extend, args=(ui.stdout,), daemon=True)
+            rest = threading.Thread(target=lines.extend, args=(ui.stdout,), daemon=True)
             rest.start()
             node = ask(address, ui)["assetNodeOrError"]
             assert node["partitionStats"]["numMaterialized"] == 24
@@ -156,7 +156,7 @@ def test_ui_shows_the_history_and_stop_ends_it(
         assert "Dagster's UI and the broker" in stopped.stdout
         ui.wait(60)
         rest.join(60)
-        assert [line for line in said if "warning" in line.lower()] == []
+        assert [line for line in lines if "warning" in line.lower()] == []
     assert "Nothing was running" in demo("stop", "--home", str(home)).stdout
 
 
@@ -166,25 +166,25 @@ def test_airflow_beside_it(first: subprocess.CompletedProcess[str], home: Path) 
     """
     assert first.returncode == 0
     command = [sys.executable, "-m", "tests.airflow.demo", str(home)]
-    how = {"env": ENV, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+    popen_options = {"env": ENV, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
     started: list[psutil.Process] = []
-    with subprocess.Popen(command, cwd=PROJECT, text=True, **how) as shown:
+    with subprocess.Popen(command, cwd=PROJECT, text=True, **popen_options) as process:
         try:
-            assert shown.stdout is not None
-            said = iter(shown.stdout.readline, "")
-            port = next(found[1] for line in said if (found := re.search(r"1:(\d+)/dags", line)))
+            assert process.stdout is not None
+            lines = iter(process.stdout.readline, "")
+            port = next(match[1] for line in lines if (match := re.search(r"1:(\d+)/dags", line)))
             airflow = Standalone(home, int(port))
 
-            def green() -> bool:
+            def is_green() -> bool:
                 runs = airflow.runs("orders").values()
                 return sum(run["state"] == "success" for run in runs) >= 24
 
-            until(green, "24 green windows", 600)
-            started = psutil.Process(shown.pid).children(recursive=True)
+            until(is_green, "24 green windows", 600)
+            started = psutil.Process(process.pid).children(recursive=True)
         finally:
-            shown.terminate()
-            shown.wait(120)
-    assert shown.returncode == 0
+            process.terminate()
+            process.wait(120)
+    assert process.returncode == 0
     assert psutil.wait_procs(started, timeout=60)[1] == []
     checked = demo("check", "--home", str(home))
     assert "Nothing lost, nothing twice" in checked.stdout, checked.stdout
@@ -207,8 +207,8 @@ def ask(address: str, server: subprocess.Popen[str]) -> dict[str, Any]:
     pause = threading.Event()
     while server.poll() is None:
         try:
-            with urllib.request.urlopen(request, timeout=30) as answer:
-                data = json.load(answer)["data"]
+            with urllib.request.urlopen(request, timeout=30) as response:
+                data = json.load(response)["data"]
         except (urllib.error.URLError, ConnectionError, TimeoutError):
             data = None
         if data and data["assetNodeOrError"]["__typename"] == "AssetNode":

@@ -42,43 +42,43 @@ CUSTOMERS = ORDERS.parent / "customers" / "defs.yaml"
 
 
 @pytest.fixture(scope="module")
-def made() -> list[OrderMessage]:
+def messages() -> list[OrderMessage]:
     return list(day(START, 2400))
 
 
-def test_the_day_holds_what_it_promises(made: list[OrderMessage]) -> None:
+def test_the_day_holds_what_it_promises(messages: list[OrderMessage]) -> None:
     """Orders, each once; 25 poison messages; tombstones; null keys; one message of
     2099; and orders that were taken back.
     """
-    kinds = Counter(m.kind for m in made)
+    kinds = Counter(m.kind for m in messages)
     assert (kinds["order"], kinds["poison"], kinds["tombstone"]) == (2400, 25, TOMBSTONES)
     assert kinds["aborted"] == 5
-    assert {m.order_id for m in made if m.kind == "order"} == set(range(1, 2401))
+    assert {m.order_id for m in messages if m.kind == "order"} == set(range(1, 2401))
     assert [
         m.order_id
-        for m in made
+        for m in messages
         if m.timestamp > int((START + timedelta(days=2)).timestamp() * 1000)
     ] == [601]
-    assert {m.partition for m in made} == set(range(PARTITIONS))
-    assert any(m.key is None for m in made)
-    assert {m.through for m in made} == {"plain", "commit", "abort"}
+    assert {m.partition for m in messages} == set(range(PARTITIONS))
+    assert any(m.key is None for m in messages)
+    assert {m.through for m in messages} == {"plain", "commit", "abort"}
     assert len({value for _, value in POISON}) == 25
 
 
-def test_the_day_is_the_same_each_time(made: list[OrderMessage]) -> None:
+def test_the_day_is_the_same_each_time(messages: list[OrderMessage]) -> None:
     """The same seed makes the same messages."""
-    assert list(day(START, 2400)) == made
+    assert list(day(START, 2400)) == messages
 
 
-def test_some_orders_are_late(made: list[OrderMessage]) -> None:
+def test_some_orders_are_late(messages: list[OrderMessage]) -> None:
     """Between 1% and 3% of the orders stand behind younger ones, and none lies before the day."""
-    stamps = [m.timestamp for m in made if m.kind == "order" and m.order_id != 601]
+    stamps = [m.timestamp for m in messages if m.kind == "order" and m.order_id != 601]
     late = sum(later < earlier for earlier, later in pairwise(stamps))
     assert 0.01 < late / len(stamps) < 0.03
     assert min(stamps) >= int(START.timestamp() * 1000)
 
 
-def decoded(values: list[bytes | None]) -> tuple[int, list[str]]:
+def decode(values: list[bytes | None]) -> tuple[int, list[str]]:
     """Returns how many of these became rows, and why the others did not."""
     same = {
         "topic": "t",
@@ -91,24 +91,24 @@ def decoded(values: list[bytes | None]) -> tuple[int, list[str]]:
     messages = pa.RecordBatch.from_pylist(
         [same | {"offset": i, "value": v} for i, v in enumerate(values)], schema=MESSAGES
     )
-    found = Validate(ModelReference("schema.py:Order", ORDERS)).open()(
+    validated = Validate(ModelReference("schema.py:Order", ORDERS)).open()(
         RowDecoder(ModelReference("schema.py:Order", ORDERS), JsonEncoding()).open()(messages),
         messages,
     )
-    return found.rows.num_rows, found.dead_reason.to_pylist()
+    return validated.rows.num_rows, validated.dead_reason.to_pylist()
 
 
 def test_each_poison_message_is_refused_by_itself() -> None:
     """Every one of the 25 is a dead letter, and the good order between them is not."""
     good = next(m.value for m in day(START, 480) if m.kind == "order")
-    rows, reasons = decoded([good, *(value for _, value in POISON), good])
+    rows, reasons = decode([good, *(value for _, value in POISON), good])
     assert (rows, len(reasons)) == (2, 25)
 
 
-def test_every_order_is_a_row(made: list[OrderMessage]) -> None:
+def test_every_order_is_a_row(messages: list[OrderMessage]) -> None:
     """The schema takes every order that the day makes up."""
-    orders = [m.value for m in made if m.kind == "order"]
-    assert decoded(orders) == (len(orders), [])
+    orders = [m.value for m in messages if m.kind == "order"]
+    assert decode(orders) == (len(orders), [])
 
 
 HOUR = window(0)
@@ -166,8 +166,8 @@ def test_the_check_names_what_is_wrong(
     """A lost, doubled, changed or invented order, a lost or doubled dead letter, an
     aborted order: each is named with its place.
     """
-    (wrong,) = check(manifest, rows, dead, [RECEIPT]).wrong
-    assert wrong.startswith(complaint)
+    (mistake,) = check(manifest, rows, dead, [RECEIPT]).mistakes
+    assert mistake.startswith(complaint)
 
 
 def test_every_kind_of_sink_has_its_demo() -> None:
@@ -177,65 +177,83 @@ def test_every_kind_of_sink_has_its_demo() -> None:
 
 
 @pytest.fixture(scope="module")
-def changed() -> list[CustomerMessage]:
+def customer_changes() -> list[CustomerMessage]:
     return list(changes(START))
 
 
-def test_the_changes_are_of_every_kind(changed: list[CustomerMessage]) -> None:
+def test_the_changes_are_of_every_kind(customer_changes: list[CustomerMessage]) -> None:
     """A snapshot, then inserts, updates, deletions with their tombstones; each customer
     in one partition; the same each time.
     """
-    ops = Counter(None if m.value is None else json.loads(m.value)["op"] for m in changed)
+    ops = Counter(None if m.value is None else json.loads(m.value)["op"] for m in customer_changes)
     assert ops["r"] == THERE_BEFORE
     assert min(ops["c"], ops["u"], ops["d"]) > CHANGES // 20
     assert ops[None] == ops["d"]
-    assert len({(m.customer, m.partition) for m in changed}) == len({m.customer for m in changed})
-    assert {m.partition for m in changed} == set(range(PARTITIONS))
-    assert list(changes(START)) == changed
+    assert len({(m.customer, m.partition) for m in customer_changes}) == len(
+        {m.customer for m in customer_changes}
+    )
+    assert {m.partition for m in customer_changes} == set(range(PARTITIONS))
+    assert list(changes(START)) == customer_changes
 
 
 def test_the_table_of_customers_is_their_fold(
-    changed: list[CustomerMessage], tmp_path: Path
+    customer_changes: list[CustomerMessage], tmp_path: Path
 ) -> None:
     """What the pipeline's decoder makes of all changes leaves, one after the other,
     just what the check expects; no message is refused.
     """
     spec = load_spec(CUSTOMERS)
     assert spec.sink.key is not None
-    found = make_decoder(spec.decode, spec.folder, spec.sink.key.deletes).open()(
-        valued([m.value for m in changed])
+    decoded_batch = make_decoder(spec.decode, spec.folder, spec.sink.key.deletes).open()(
+        valued([m.value for m in customer_changes])
     )
-    assert (len(found.dead_index), found.dropped) == (0, sum(m.value is None for m in changed))
-    assert found.deletes is not None
+    assert (len(decoded_batch.dead_index), decoded_batch.dropped) == (
+        0,
+        sum(m.value is None for m in customer_changes),
+    )
+    assert decoded_batch.deletes is not None
     table: dict[str, dict[str, object]] = {}
     steps = [
         (index, 0, key)
         for index, key in zip(
-            found.deletes.index.to_pylist(), found.deletes.keys.to_pylist(), strict=True
+            decoded_batch.deletes.index.to_pylist(),
+            decoded_batch.deletes.keys.to_pylist(),
+            strict=True,
         )
     ]
     steps += [
         (index, 1, row)
-        for index, row in zip(found.row_index.to_pylist(), found.rows.to_pylist(), strict=True)
-    ]
-    for _, there, row in sorted(steps, key=lambda step: step[:2]):
-        table.pop(row["customer"], None)
-        table.update({row["customer"]: row} if there else {})
-    manifest = tmp_path / "customers.parquet"
-    write_customers(manifest, changed, list(range(len(changed))))
-    rows = pa.Table.from_pylist(list(table.values()), schema=found.rows.schema).select(CUSTOMER)
-    verdict = check_customers(manifest, rows)
-    assert (verdict.changes, verdict.customers, verdict.wrong) == (len(changed), rows.num_rows, ())
-    other = rows.set_column(1, rows.field("name"), [["Nobody", *rows["name"].to_pylist()[1:]]])
-    for wrong, complaint in (
-        (rows.slice(1), "1 customers are lost, or don't have their last row"),
-        (other, "1 customers are lost, or don't have their last row"),
-        (pa.concat_tables([rows, rows.slice(0, 1)]), "1 customers are there more than once"),
-        (pa.concat_tables([rows, other.slice(0, 1)]), "1 customers should not be there"),
-    ):
-        assert any(said.startswith(complaint) for said in check_customers(manifest, wrong).wrong), (
-            complaint
+        for index, row in zip(
+            decoded_batch.row_index.to_pylist(), decoded_batch.rows.to_pylist(), strict=True
         )
+    ]
+    for _, is_upsert, row in sorted(steps, key=lambda step: step[:2]):
+        table.pop(row["customer"], None)
+        table.update({row["customer"]: row} if is_upsert else {})
+    manifest = tmp_path / "customers.parquet"
+    write_customers(manifest, customer_changes, list(range(len(customer_changes))))
+    rows = pa.Table.from_pylist(list(table.values()), schema=decoded_batch.rows.schema).select(
+        CUSTOMER
+    )
+    verdict = check_customers(manifest, rows)
+    assert (verdict.changes, verdict.customers, verdict.mistakes) == (
+        len(customer_changes),
+        rows.num_rows,
+        (),
+    )
+    renamed_rows = rows.set_column(
+        1, rows.field("name"), [["Nobody", *rows["name"].to_pylist()[1:]]]
+    )
+    for wrong_rows, complaint in (
+        (rows.slice(1), "1 customers are lost, or don't have their last row"),
+        (renamed_rows, "1 customers are lost, or don't have their last row"),
+        (pa.concat_tables([rows, rows.slice(0, 1)]), "1 customers are there more than once"),
+        (pa.concat_tables([rows, renamed_rows.slice(0, 1)]), "1 customers should not be there"),
+    ):
+        assert any(
+            mistake.startswith(complaint)
+            for mistake in check_customers(manifest, wrong_rows).mistakes
+        ), complaint
 
 
 @pytest.mark.parametrize(
@@ -254,41 +272,43 @@ def test_the_environment_file_keeps_other_lines(tmp_path: Path) -> None:
     """Writing the demo's variables leaves a user's own lines alone and replaces older
     ones of the demo.
     """
-    place = DemoHome(tmp_path)
-    place.env_file.write_text("MINE=1\nORDERS_START='2020-01-01T00:00:00Z'\n")
-    place.write_env("127.0.0.1:1", START)
-    lines = place.env_file.read_text().splitlines()
+    demo_home = DemoHome(tmp_path)
+    demo_home.env_file.write_text("MINE=1\nORDERS_START='2020-01-01T00:00:00Z'\n")
+    demo_home.write_env("127.0.0.1:1", START)
+    lines = demo_home.env_file.read_text().splitlines()
     assert lines[0] == "MINE=1"
     assert [line for line in lines if line.startswith("ORDERS_START")] == [
         "ORDERS_START='2026-01-05T00:00:00Z'"
     ]
-    assert place.start() == START
+    assert demo_home.start() == START
 
 
-@pytest.mark.parametrize(("mine", "left"), [("", None), ("MINE=1\n", "MINE=1\n")])
+@pytest.mark.parametrize(("own_lines", "remaining_text"), [("", None), ("MINE=1\n", "MINE=1\n")])
 def test_what_the_demo_wrote_into_the_environment_file_goes(
-    tmp_path: Path, mine: str, left: str | None
+    tmp_path: Path, own_lines: str, remaining_text: str | None
 ) -> None:
     """`make clean` takes the demo's lines out, and the file with them if it holds
     nothing else; a second time changes nothing.
     """
-    place = DemoHome(tmp_path)
-    place.env_file.write_text(mine)
-    place.write_env("127.0.0.1:1", START)
+    demo_home = DemoHome(tmp_path)
+    demo_home.env_file.write_text(own_lines)
+    demo_home.write_env("127.0.0.1:1", START)
     for _ in range(2):
-        place.forget()
-        assert (place.env_file.read_text() if place.env_file.exists() else None) == left
+        demo_home.forget()
+        assert (
+            demo_home.env_file.read_text() if demo_home.env_file.exists() else None
+        ) == remaining_text
 
 
 def test_an_interrupted_set_up_is_begun_anew(tmp_path: Path) -> None:
     """Without the manifest, which is written last, nothing of an earlier set-up is
     taken for whole.
     """
-    place = DemoHome(tmp_path)
-    place.kafka.mkdir(parents=True)
-    place.customers.touch()
-    place.write_env("127.0.0.1:1", START)
-    assert not place.is_set_up()
-    place.clear()
-    assert not place.kafka.exists()
-    assert (place.dagster_home / "dagster.yaml").exists()
+    demo_home = DemoHome(tmp_path)
+    demo_home.kafka.mkdir(parents=True)
+    demo_home.customers.touch()
+    demo_home.write_env("127.0.0.1:1", START)
+    assert not demo_home.is_set_up()
+    demo_home.clear()
+    assert not demo_home.kafka.exists()
+    assert (demo_home.dagster_home / "dagster.yaml").exists()

@@ -31,7 +31,7 @@ def events(world: World) -> list[dg.AssetMaterialization]:
 
 def observe(world: World) -> str:
     """Observe the topic; which version of it was seen."""
-    defs = dg.Definitions(topic_assets(world.spec), resources=world.reached(MemorySource))
+    defs = dg.Definitions(topic_assets(world.spec), resources=world.topic_resources(MemorySource))
     job = defs.resolve_implicit_global_asset_job_def()
     [event] = job.execute_in_process(instance=world.instance).get_asset_observation_events()
     return str(event.asset_observation_data.asset_observation.data_version)
@@ -60,14 +60,14 @@ def test_each_batch_of_a_run_has_one_event(tmp_path: Path, instance: dg.DagsterI
     world = World(tmp_path, instance, window={"grid": "batch", "max_records": 20})
     world.fill(1)
     assert world.batches().success
-    assert [s["batch"] for s in world.shown()] == [0, 1, 2]
+    assert [s["batch"] for s in world.plain_events()] == [0, 1, 2]
 
 
 @pytest.mark.parametrize("last", [0, 2])
 def test_what_is_downstream_in_the_same_run_goes_on(world: World, last: int) -> None:
     """The table's step hands on as any other does: an asset after it in the same run is made."""
     world.fill(3)
-    made = []
+    summed_keys = []
 
     @dg.asset(
         deps=["things"],
@@ -75,11 +75,11 @@ def test_what_is_downstream_in_the_same_run_goes_on(world: World, last: int) -> 
         backfill_policy=dg.BackfillPolicy.single_run(),
     )
     def hourly_sum(context: dg.AssetExecutionContext) -> None:
-        made.extend(context.partition_keys)
+        summed_keys.extend(context.partition_keys)
 
     defs = dg.Definitions.merge(world.defs, dg.Definitions(assets=[hourly_sum]))
     job = defs.resolve_implicit_global_asset_job_def()
-    tags, wanted = (
+    tags, selected_keys = (
         range_tags(dg.PartitionKeyRange(world.key(0), world.key(last))),
         [
             dg.AssetKey(["things"]),
@@ -87,9 +87,9 @@ def test_what_is_downstream_in_the_same_run_goes_on(world: World, last: int) -> 
         ],
     )
     assert job.execute_in_process(
-        instance=world.instance, asset_selection=wanted, tags=tags
+        instance=world.instance, asset_selection=selected_keys, tags=tags
     ).success
-    assert made == [world.key(n) for n in range(last + 1)]
+    assert summed_keys == [world.key(n) for n in range(last + 1)]
 
 
 def test_the_version_is_what_was_committed(world: World) -> None:
@@ -115,13 +115,13 @@ def test_the_code_version_says_what_made_the_rows(world: World) -> None:
     specs = {spec.key: spec for spec in world.defs.resolve_all_asset_specs()}
     assert first.tags["dagster/code_version"] == specs[first.asset_key].code_version
     assert status(world) == "FRESH"
-    kept = world.spec
-    tuned = kept.limits.model_copy(update={"max_dead_ratio": 0.1})
-    world.spec = kept.model_copy(update={"limits": tuned})
+    original_spec = world.spec
+    tuned = original_spec.limits.model_copy(update={"max_dead_ratio": 0.1})
+    world.spec = original_spec.model_copy(update={"limits": tuned})
     world.load()
     assert status(world) == "FRESH"
-    decode = kept.decode.model_copy(update={"on_null": "drop"})
-    world.spec = kept.model_copy(update={"decode": decode})
+    decode = original_spec.decode.model_copy(update={"on_null": "drop"})
+    world.spec = original_spec.model_copy(update={"decode": decode})
     world.load()
     assert status(world) == "STALE"
     assert world.run(0).success
@@ -132,24 +132,26 @@ def test_the_code_version_says_what_made_the_rows(world: World) -> None:
     assert versions[0] == versions[1] != versions[2]
 
 
-@pytest.mark.parametrize("by", ["topic", "topic_pattern"])
+@pytest.mark.parametrize("source_key", ["topic", "topic_pattern"])
 def test_a_window_is_stale_only_once_its_topic_is_made_anew(
-    tmp_path: Path, instance: dg.DagsterInstance, by: str
+    tmp_path: Path, instance: dg.DagsterInstance, source_key: str
 ) -> None:
     """A window that was made before its topic was first observed is fresh before and
     after that; of a topic made anew it is stale.
     """
-    world = World(tmp_path, instance, source={"bootstrap_servers": "127.0.0.1:9", by: TOPIC})
+    world = World(
+        tmp_path, instance, source={"bootstrap_servers": "127.0.0.1:9", source_key: TOPIC}
+    )
     world.fill(1)
     assert world.run(0).success
     assert status(world) == "FRESH"
-    seen = observe(world)
+    observation = observe(world)
     assert status(world) == "FRESH"
     world.broker.delete_topic(TOPIC)
     world.broker.create_topic(TOPIC, partitions=2)
     # a pattern is its cluster's, whatever it matches
-    assert (observe(world) == seen) == (by == "topic_pattern")
-    assert status(world) == ("FRESH" if by == "topic_pattern" else "STALE")
+    assert (observe(world) == observation) == (source_key == "topic_pattern")
+    assert status(world) == ("FRESH" if source_key == "topic_pattern" else "STALE")
 
 
 def test_a_table_of_two_topics_names_both(tmp_path: Path, instance: dg.DagsterInstance) -> None:

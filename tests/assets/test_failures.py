@@ -26,7 +26,7 @@ def failure(result: dg.ExecuteInProcessResult, step: str = "things") -> Any:
     return failed.step_failure_data
 
 
-def shown(data: Any) -> dict[str, Any]:
+def entries_of(data: Any) -> dict[str, Any]:
     return {name: value.value for name, value in data.user_failure_data.metadata.items()}
 
 
@@ -58,12 +58,12 @@ def test_a_failure_says_what_where_and_what_to_do(world: World) -> None:
     """What happened, where, and what to do are metadata of the failure, in this order."""
     world.fill(2)
     world.broker.delete_records(TopicPartition(TOPIC, 0), 10)
-    found = shown(failure(world.run(0)))
-    assert list(found)[:4] == ["window", "what", "where", "do"]
-    assert found["window"] == world.key(0)
-    assert "shop.things[0]" in found["where"]
-    assert found["do"]
-    assert (found["kind"], found["exit_code"]) == ("DataLossError", 1)
+    metadata = entries_of(failure(world.run(0)))
+    assert list(metadata)[:4] == ["window", "what", "where", "do"]
+    assert metadata["window"] == world.key(0)
+    assert "shop.things[0]" in metadata["where"]
+    assert metadata["do"]
+    assert (metadata["kind"], metadata["exit_code"]) == ("DataLossError", 1)
 
 
 def test_what_can_pass_is_tried_again_and_then_told_alone(
@@ -90,7 +90,7 @@ def test_what_can_pass_is_tried_again_and_then_told_alone(
         f"Window {world.key(0)}: The broker is away (plan, shop.things[1]). Wait."
     )
     assert list(error.stack) == []
-    assert shown(failure(result))["do"] == "Wait."
+    assert entries_of(failure(result))["do"] == "Wait."
 
 
 def test_a_pipeline_that_can_not_be_opened_is_told_like_a_window(
@@ -110,15 +110,15 @@ def test_a_place_that_can_not_be_used_is_no_bug(
 ) -> None:
     """A folder that the run may not write to is named, with what to do, as by the command."""
 
-    def locked(*_: object) -> object:
+    def deny(*_: object) -> object:
         raise PermissionError(errno.EACCES, "Permission denied", "/lake/things")
 
-    monkeypatch.setattr("windrow.resources.table.open_ledger", locked)
+    monkeypatch.setattr("windrow.resources.table.open_ledger", deny)
     world.load()
     data = failure(world.run(0))
     assert "/lake/things can't be used: Permission denied" in data.error.message
     assert "bug" not in data.error.message
-    assert shown(data)["do"].endswith("; then materialize it again.")
+    assert entries_of(data)["do"].endswith("; then materialize it again.")
 
 
 def test_a_bug_is_not_tried_again(
@@ -142,8 +142,8 @@ def test_a_bug_is_not_tried_again(
     assert list(data.error.stack) == []
     assert "in broken" in data.error.cause.message
     assert "execute_plan" not in data.error.cause.message
-    assert shown(data)["exit_code"] == 70
-    assert SECRET not in data.error.to_string() + str(shown(data))
+    assert entries_of(data)["exit_code"] == 70
+    assert SECRET not in data.error.to_string() + str(entries_of(data))
 
 
 def test_a_bug_in_a_worker_is_not_tried_again(
@@ -166,8 +166,8 @@ def test_a_bug_in_a_worker_is_not_tried_again(
     assert list(data.error.stack) == []
     assert "in broken" in data.error.cause.message
     assert SECRET not in data.error.to_string()
-    assert (shown(data)["kind"], shown(data)["exit_code"]) == ("BugError", 70)
-    assert TOPIC in shown(data)["where"]
+    assert (entries_of(data)["kind"], entries_of(data)["exit_code"]) == ("BugError", 70)
+    assert TOPIC in entries_of(data)["where"]
 
 
 def test_a_check_that_can_not_look_says_why_alone(
@@ -188,7 +188,7 @@ def test_a_topic_that_can_not_be_observed_says_why_alone(world: World) -> None:
         def connect(self, isolation: Isolation) -> Connection:
             raise AWAY
 
-    defs = dg.Definitions(topic_assets(world.spec), resources=world.reached(Gone))
+    defs = dg.Definitions(topic_assets(world.spec), resources=world.topic_resources(Gone))
     result = defs.resolve_implicit_global_asset_job_def().execute_in_process(
         instance=world.instance, raise_on_error=False
     )

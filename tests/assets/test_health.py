@@ -26,8 +26,8 @@ def checks(result: dg.ExecuteInProcessResult) -> dict[str, dg.AssetCheckEvaluati
     return {e.check_name: e for e in result.get_asset_check_evaluations()}
 
 
-def shown(found: dg.AssetCheckEvaluation) -> dict[str, Any]:
-    return {name: value.value for name, value in found.metadata.items()}
+def entries_of(evaluation: dg.AssetCheckEvaluation) -> dict[str, Any]:
+    return {name: value.value for name, value in evaluation.metadata.items()}
 
 
 def test_loss_is_told(tmp_path: Path, instance: dg.DagsterInstance) -> None:
@@ -41,12 +41,12 @@ def test_loss_is_told(tmp_path: Path, instance: dg.DagsterInstance) -> None:
     assert result.success
     metadata = world.metadata(0)
     assert "shop.things[0]" in str(metadata["partial"].value)
-    found = checks(result)["loss"]
-    assert not found.passed
-    assert found.severity == dg.AssetCheckSeverity.WARN
-    assert "2026-01-05-00:00: shop.things[0]" in shown(found)["lost"]
-    said = str(found.description)
-    assert "Of the newest window, messages perhaps lost; first: 2026-01-05-00:00: " in said
+    evaluation = checks(result)["loss"]
+    assert not evaluation.passed
+    assert evaluation.severity == dg.AssetCheckSeverity.WARN
+    assert "2026-01-05-00:00: shop.things[0]" in entries_of(evaluation)["lost"]
+    description = str(evaluation.description)
+    assert "Of the newest window, messages perhaps lost; first: 2026-01-05-00:00: " in description
     world.now += timedelta(days=8)
     assert checks(world.run(1))["loss"].passed, "nobody can do anything about it any more"
 
@@ -71,12 +71,12 @@ def test_completeness_of_a_window(world: World) -> None:
     assert [world.metadata(n)["completeness"].value for n in (0, 1)] == ["complete", "complete"]
     assert world.metadata(1)["late"].value == 1
     assert world.metadata(1)["watermark"].value == hour(2).timestamp()
-    found = checks(world.run(0))["completeness"]
-    assert not found.passed
+    evaluation = checks(world.run(0))["completeness"]
+    assert not evaluation.passed
     assert "2026-01-05-00:00: 1 message of its hours came in later windows. Nothing is lost" in str(
-        found.description
+        evaluation.description
     )
-    assert shown(found)["states"] == {
+    assert entries_of(evaluation)["states"] == {
         "2026-01-05-00:00": "late",
         "2026-01-05-01:00": "complete",
     }
@@ -99,11 +99,13 @@ def test_few_late_messages_are_no_warning(tmp_path: Path, instance: dg.DagsterIn
         world.send(1, 30, b'{"id": 1}')
         world.send(0, 30, b'{"id": 1}')
         world.fill(1, first=2)
-        found = checks(world.run(0, 1))["completeness"]
-        assert found.passed == passes
-        assert ("1 late message within" in str(found.description)) == passes
-        assert ("more than `window.completeness.tolerance`, 0.0163" in found.description) != passes
-        assert shown(found)["states"]["2026-01-05-00:00"] == "late"
+        evaluation = checks(world.run(0, 1))["completeness"]
+        assert evaluation.passed == passes
+        assert ("1 late message within" in str(evaluation.description)) == passes
+        assert (
+            "more than `window.completeness.tolerance`, 0.0163" in evaluation.description
+        ) != passes
+        assert entries_of(evaluation)["states"]["2026-01-05-00:00"] == "late"
 
 
 def test_who_holds_the_watermark_back(world: World) -> None:
@@ -119,18 +121,18 @@ def test_who_holds_the_watermark_back(world: World) -> None:
     assert world.metadata(0)["completeness"].value == "open"
     assert checks(early)["completeness"].passed, "its time is not over: max_wait is"
     world.now = hour(1, 30)
-    found = checks(world.run(0))["completeness"]
-    assert not found.passed
-    assert shown(found)["holding"] == "shop.things[1]"
-    assert shown(found)["overdue"] == "2026-01-05-00:00"
-    why = str(found.description)
-    assert why.startswith(
+    evaluation = checks(world.run(0))["completeness"]
+    assert not evaluation.passed
+    assert entries_of(evaluation)["holding"] == "shop.things[1]"
+    assert entries_of(evaluation)["overdue"] == "2026-01-05-00:00"
+    description = str(evaluation.description)
+    assert description.startswith(
         "Not complete, though delay and max_wait are over: 2026-01-05-00:00. `shop.things[1]`"
         " holds the watermark "
     )
-    assert "no message from after that window" in why
-    assert "window.idle: exempt" in why
-    assert why not in shown(found).values()
+    assert "no message from after that window" in description
+    assert "window.idle: exempt" in description
+    assert description not in entries_of(evaluation).values()
 
 
 def test_retention_margin_of_windows(world: World) -> None:
@@ -141,11 +143,11 @@ def test_retention_margin_of_windows(world: World) -> None:
     world.now = hour(7, 10)
     assert checks(world.run(0, 5))["retention_margin"].passed
     world.now = START + timedelta(days=7, hours=5)
-    found = checks(world.run(0))["retention_margin"]
-    assert not found.passed
-    assert found.severity == dg.AssetCheckSeverity.WARN
-    assert "2026-01-05T06:00:00Z" in str(found.description)
-    assert shown(found)["seconds_left"] == 3600
+    evaluation = checks(world.run(0))["retention_margin"]
+    assert not evaluation.passed
+    assert evaluation.severity == dg.AssetCheckSeverity.WARN
+    assert "2026-01-05T06:00:00Z" in str(evaluation.description)
+    assert entries_of(evaluation)["seconds_left"] == 3600
 
 
 def test_retention_margin_of_batches(tmp_path: Path, instance: dg.DagsterInstance) -> None:
@@ -158,9 +160,9 @@ def test_retention_margin_of_batches(tmp_path: Path, instance: dg.DagsterInstanc
     assert checks(world.batches())["retention_margin"].passed
     unread = world.send(0, 30, b'{"id": 1}')
     world.now = START + timedelta(days=6)
-    found = checks(world.run(0, on_committed="replace"))["retention_margin"]
-    assert not found.passed
-    assert f"@{unread}, begins to expire in shop.things in 24." in str(found.description)
+    evaluation = checks(world.run(0, on_committed="replace"))["retention_margin"]
+    assert not evaluation.passed
+    assert f"@{unread}, begins to expire in shop.things in 24." in str(evaluation.description)
 
 
 def test_a_cluster_that_does_not_answer_is_a_warning(
@@ -241,23 +243,24 @@ def test_an_open_transaction_is_named(tmp_path: Path, instance: dg.DagsterInstan
     )
     world.send(3, 10, b'{"id": 1}', 0)
     world.now = hour(3, 20)
-    found = checks(world.run(2))["completeness"]
-    assert not found.passed
+    evaluation = checks(world.run(2))["completeness"]
+    assert not evaluation.passed
     assert (
         "`shop.things[1]` holds the watermark at 2026-01-05T02:00:00Z: a transaction was open there"
-        in str(found.description)
+        in str(evaluation.description)
     )
-    assert "End the transaction of its producer" in str(found.description)
+    assert "End the transaction of its producer" in str(evaluation.description)
 
 
 def test_what_passes_says_so_in_a_sentence(world: World) -> None:
     """Every check says in a sentence what was found, also where all is well."""
     world.fill(3)
-    found = checks(world.run(0, 1))
+    evaluation_by_check = checks(world.run(0, 1))
     assert {
-        name: bool(each.passed and each.description) for name, each in found.items()
+        name: bool(evaluation.passed and evaluation.description)
+        for name, evaluation in evaluation_by_check.items()
     } == dict.fromkeys(("receipts", "loss", "retention_margin", "completeness"), True)
-    assert found["completeness"].description == "Complete: 2 windows."
+    assert evaluation_by_check["completeness"].description == "Complete: 2 windows."
 
 
 def test_a_window_that_was_left_out_is_seen(world: World) -> None:
@@ -267,14 +270,17 @@ def test_a_window_that_was_left_out_is_seen(world: World) -> None:
     world.fill(4)
     for n in (0, 2):
         result = world.run(n)
-    found = checks(result)
-    left = [name for name, check in found.items() if not check.passed]
-    assert sorted(left) == ["completeness", "receipts"]
-    for name in left:
-        assert found[name].severity == dg.AssetCheckSeverity.WARN
-        assert shown(found[name])["uncommitted"] == "2026-01-05T01:00:00Z/2026-01-05T02:00:00Z"
+    evaluation_by_check = checks(result)
+    failed_checks = [name for name, check in evaluation_by_check.items() if not check.passed]
+    assert sorted(failed_checks) == ["completeness", "receipts"]
+    for name in failed_checks:
+        assert evaluation_by_check[name].severity == dg.AssetCheckSeverity.WARN
+        assert (
+            entries_of(evaluation_by_check[name])["uncommitted"]
+            == "2026-01-05T01:00:00Z/2026-01-05T02:00:00Z"
+        )
         assert "1 window not committed, though later ones are: 2026-01-05T01" in str(
-            found[name].description
+            evaluation_by_check[name].description
         )
     assert all(check.passed for check in checks(world.run(1)).values())
 
@@ -285,8 +291,10 @@ def executions(world: World) -> dict[str, str]:
     """
     names = ("receipts", "loss", "retention_margin", "completeness")
     keys = {name: dg.AssetCheckKey(dg.AssetKey(["things"]), name) for name in names}
-    found = world.instance.event_log_storage.get_asset_check_summary_records(list(keys.values()))
-    newest = {name: found[key].last_check_execution_record for name, key in keys.items()}
+    record_by_key = world.instance.event_log_storage.get_asset_check_summary_records(
+        list(keys.values())
+    )
+    newest = {name: record_by_key[key].last_check_execution_record for name, key in keys.items()}
     return {name: record.status.value for name, record in newest.items() if record is not None}
 
 
@@ -299,15 +307,15 @@ def test_a_window_that_was_committed_and_not_reported_is_not_left_out(
     world.fill(4)
     assert world.run(0).success
 
-    def dies(at: str) -> None:
-        if at == "commit.after":
+    def die(point: str) -> None:
+        if point == "commit.after":
             raise DagsterExecutionInterruptedError
 
     with monkeypatch.context() as patched:
-        patched.setattr(commit_loop, "crash_point", dies)
+        patched.setattr(commit_loop, "crash_point", die)
         assert not world.run(1).success
     result = world.run(2)
-    assert world.green() == {world.key(0), world.key(2)}
+    assert world.green_keys() == {world.key(0), world.key(2)}
     assert all(check.passed for check in checks(result).values())
 
 
@@ -321,11 +329,11 @@ def test_checks_of_a_refused_run_are_made(
     """
     looked = list[Pipeline]()
 
-    def between(pipeline: Pipeline, newest: int) -> list[Uncommitted]:
+    def note_uncommitted(pipeline: Pipeline, newest: int) -> list[Uncommitted]:
         looked.append(pipeline)
         return uncommitted_between(pipeline, newest)
 
-    monkeypatch.setattr("windrow.assets.checks.uncommitted_between", between)
+    monkeypatch.setattr("windrow.assets.checks.uncommitted_between", note_uncommitted)
     world.fill(2)
     for _ in range(200):
         world.send(2, 59, b"poison")

@@ -46,8 +46,8 @@ def test_a_replay_looks_up_anew_if_the_config_says_so(
 
     shops(tmp_path, "Lviv")
     assert world.run(0, on_committed="replace").success
-    again = world.metadata(0)["lookups"].value["shops"]
-    assert (again["version"], again["answers"]) == (first["version"], first["answers"])
+    replayed = world.metadata(0)["lookups"].value["shops"]
+    assert (replayed["version"], replayed["answers"]) == (first["version"], first["answers"])
     assert world.run(0, on_committed="replace", fresh_lookups=True).success
     fresh = world.metadata(0)["lookups"].value["shops"]
     assert fresh["version"].startswith("1@")
@@ -77,9 +77,9 @@ def of_shops(days: dg.PartitionsDefinition | None) -> dg.AssetsDefinition:
     """The looked-up table as somebody else's asset."""
 
     @dg.asset(key=SHOPS, partitions_def=days)
-    def made() -> None: ...
+    def looked_up_table() -> None: ...
 
-    return made
+    return looked_up_table
 
 
 class Watched:
@@ -95,15 +95,15 @@ class Watched:
         ]
         self.defs = dg.Definitions(assets, resources=defs.resources)
         self.instance, self.key, self.cursor = instance, key, None
-        self.asked()
+        self.count_requested()
 
     def stale(self) -> list[str]:
         """Why the UI writes "unsynced" on it."""
         graph, loading = self.defs.resolve_asset_graph(), LoadingContextForTest(self.instance)
-        found = CachingStaleStatusResolver(self.instance, graph, loading)
-        return [cause.reason for cause in found.get_stale_causes(THINGS, self.key)]
+        resolver = CachingStaleStatusResolver(self.instance, graph, loading)
+        return [cause.reason for cause in resolver.get_stale_causes(THINGS, self.key)]
 
-    def asked(self) -> int:
+    def count_requested(self) -> int:
         """How many runs of it the condition asks for, since it was last asked."""
         now = datetime(2026, 1, 5, 3, 30, tzinfo=UTC)
         tick = dg.evaluate_automation_conditions(
@@ -129,14 +129,17 @@ def test_a_looked_up_asset_is_upstream_and_nothing_more(
     """
     shops(tmp_path, "Kyiv")
     over: dict[str, Any] = {"window": {"grid": "batch"}} if batch else {}
-    world, made = World(tmp_path, instance, transform=looking_up(tmp_path), **over), of_shops(days)
+    world, shops_asset = (
+        World(tmp_path, instance, transform=looking_up(tmp_path), **over),
+        of_shops(days),
+    )
     world.fill(2)
     assert (world.batches() if batch else world.run(0)).success
 
     named = looking_up(tmp_path, asset="lake/shops")
     world.spec = World.spec_of(tmp_path, transform=named, **over)
     world.load()
-    defs = dg.Definitions.merge(world.defs, dg.Definitions([made]))
+    defs = dg.Definitions.merge(world.defs, dg.Definitions([shops_asset]))
     watched = Watched(defs, instance, world.key(0))
     above = dg.AssetSelection.assets(THINGS).upstream()
     assert SHOPS in above.resolve(defs.resolve_asset_graph())
@@ -144,8 +147,8 @@ def test_a_looked_up_asset_is_upstream_and_nothing_more(
     assert (world.batches() if batch else world.run(0)).success
     for _ in range(2):
         first = None if days is None else days.get_partition_keys()[0]
-        assert dg.materialize([made], partition_key=first, instance=instance).success
-        assert (watched.stale(), watched.asked()) == ([], 0)
+        assert dg.materialize([shops_asset], partition_key=first, instance=instance).success
+        assert (watched.stale(), watched.count_requested()) == ([], 0)
     if days is None:
         run = defs.resolve_implicit_global_asset_job_def().execute_in_process(
             instance=instance, asset_selection=[SHOPS, THINGS], partition_key=watched.key
@@ -160,7 +163,7 @@ def test_an_edge_from_it_would_do_more(instance: dg.DagsterInstance) -> None:
     by a mapping of all partitions. A window is stale as soon as the edge is there, and each time
     the asset is made; and `eager` asks for the newest window.
     """
-    made, hours = of_shops(None), dg.HourlyPartitionsDefinition("2026-01-05-00:00")
+    shops_asset, hours = of_shops(None), dg.HourlyPartitionsDefinition("2026-01-05-00:00")
 
     def things(*edges: dg.AssetDep) -> dg.AssetsDefinition:
         @dg.asset(key=THINGS, partitions_def=hours, deps=edges)
@@ -171,12 +174,12 @@ def test_an_edge_from_it_would_do_more(instance: dg.DagsterInstance) -> None:
     key = "2026-01-05-02:00"
     edge = dg.AssetDep(SHOPS, partition_mapping=dg.AllPartitionMapping())
     assert dg.materialize([things()], partition_key=key, instance=instance).success
-    watched = Watched(dg.Definitions([made, things(edge)]), instance, key)
+    watched = Watched(dg.Definitions([shops_asset, things(edge)]), instance, key)
     assert watched.stale() == ["has a new dependency on lake/shops"]
     assert dg.materialize(
-        [made, things(edge)], selection=[THINGS], partition_key=key, instance=instance
+        [shops_asset, things(edge)], selection=[THINGS], partition_key=key, instance=instance
     ).success
-    assert (watched.stale(), watched.asked()) == ([], 0)
-    assert dg.materialize([made], instance=instance).success
+    assert (watched.stale(), watched.count_requested()) == ([], 0)
+    assert dg.materialize([shops_asset], instance=instance).success
     assert watched.stale() == ["has a new dependency materialization"]
-    assert watched.asked() == 1
+    assert watched.count_requested() == 1

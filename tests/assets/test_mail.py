@@ -53,8 +53,8 @@ class Smtp(socketserver.StreamRequestHandler):
         self.rfile = self.connection.makefile("rb")
         self.wfile = self.connection.makefile("wb", 0)  # type: ignore[assignment]
 
-    def say(self, answer: str) -> None:
-        self.wfile.write(f"{answer}\r\n".encode())
+    def say(self, reply: str) -> None:
+        self.wfile.write(f"{reply}\r\n".encode())
 
 
 @pytest.fixture

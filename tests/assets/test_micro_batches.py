@@ -45,7 +45,7 @@ def put(world: World, count: int) -> None:
         world.send(0, i % 60, b'{"id": 1}', i % 2)
 
 
-def committed(world: World) -> list[int]:
+def committed_numbers(world: World) -> list[int]:
     """The numbers of the batches that the table holds."""
     return [int(str(c.receipt.window.start)) for c in world.sink.receipts()]
 
@@ -55,9 +55,9 @@ def keys(world: World) -> list[str]:
     return list(world.instance.get_dynamic_partitions(batches_name(world.spec)))
 
 
-def tick(world: World, at: datetime) -> dg.RunRequest | str:
-    found = ask(world, "things_waiting", at)
-    return found if isinstance(found, str) else found[0]
+def tick(world: World, moment: datetime) -> dg.RunRequest | str:
+    requests = ask(world, "things_waiting", moment)
+    return requests if isinstance(requests, str) else requests[0]
 
 
 def test_a_run_drains_what_is_waiting(world: World) -> None:
@@ -67,10 +67,10 @@ def test_a_run_drains_what_is_waiting(world: World) -> None:
     put(world, 20)
     result = world.batches()
     assert result.success
-    assert committed(world) == [0, 1, 2, 3]
-    assert keys(world) == [world.key(n) for n in range(4)] == sorted(world.green())
+    assert committed_numbers(world) == [0, 1, 2, 3]
+    assert keys(world) == [world.key(n) for n in range(4)] == sorted(world.green_keys())
     assert [world.metadata(n)["batch"].value for n in range(4)] == [0, 1, 2, 3]
-    shown = world.shown()
+    shown = world.plain_events()
     assert [s["batch"] for s in shown] == [0, 1, 2, 3]
     assert [s["window"] for s in shown[:2]] == ["batch-000000000", "batch-000000001"]
     assert [s["messages_read"] for s in shown[:4]] == [6, 6, 6, 2]
@@ -89,8 +89,8 @@ def test_nothing_waiting_is_green_and_shows_nothing(world: World) -> None:
     is no failure.
     """
     assert world.batches().success
-    assert world.shown() == []
-    assert committed(world) == []
+    assert world.plain_events() == []
+    assert committed_numbers(world) == []
 
 
 def test_all_of_a_run_has_its_id(world: World) -> None:
@@ -109,22 +109,24 @@ def test_a_run_of_partitions_reports_or_replaces_what_is_there(world: World) -> 
     """It reports the batches, or replaces exactly these from the same offsets, and cuts none."""
     put(world, 20)
     assert world.batches().success
-    before = {c.receipt.window: c.receipt for c in world.sink.receipts()}
+    receipts_before = {c.receipt.window: c.receipt for c in world.sink.receipts()}
     put(world, 3)
     assert world.run(1, 2).success
     assert world.metadata(1)["recovered"].value
-    assert {c.receipt.window: c.receipt for c in world.sink.receipts()} == before
+    assert {c.receipt.window: c.receipt for c in world.sink.receipts()} == receipts_before
     assert world.run(1, 2, on_committed="replace").success
-    after = {c.receipt.window: c.receipt for c in world.sink.receipts()}
-    assert [r.generation for r in after.values()] == [0, 1, 1, 0]
-    assert {w: r.digest for w, r in after.items()} == {w: r.digest for w, r in before.items()}
+    receipts_after = {c.receipt.window: c.receipt for c in world.sink.receipts()}
+    assert [r.generation for r in receipts_after.values()] == [0, 1, 1, 0]
+    assert {w: r.digest for w, r in receipts_after.items()} == {
+        w: r.digest for w, r in receipts_before.items()
+    }
     assert len(keys(world)) == 4
     assert world.batches().success
     assert world.verdict().ok
 
 
 @pytest.mark.parametrize(
-    ("partition", "config", "why"),
+    ("partition", "config", "message"),
     [
         (None, {"on_committed": "replace"}, "on_committed is for partitions"),
         (None, {"accept_fewer": True}, "accept_fewer is for partitions"),
@@ -135,7 +137,7 @@ def test_a_run_of_partitions_reports_or_replaces_what_is_there(world: World) -> 
     ],
 )
 def test_options_that_say_nothing_are_refused(
-    world: World, partition: str | None, config: dict[str, object], why: str
+    world: World, partition: str | None, config: dict[str, object], message: str
 ) -> None:
     """What can't be done is said at once, and not retried; no option is accepted and ignored."""
     put(world, 2)
@@ -144,9 +146,9 @@ def test_options_that_say_nothing_are_refused(
     else:
         world.instance.add_dynamic_partitions(batches_name(world.spec), [partition])
         result = world.run_range(partition, partition, **config)
-    assert why in failure_of(result)
+    assert message in failure_of(result)
     assert world.attempts <= 1
-    assert committed(world) == []
+    assert committed_numbers(world) == []
 
 
 @pytest.mark.parametrize("by_partition", [False, True])
@@ -159,16 +161,18 @@ def test_a_refused_batch_waits_for_a_person(world: World, *, by_partition: bool)
         world.send(0, 0, b"poison")
     result = world.batches()
     assert not result.success
-    assert committed(world) == [0]
-    assert [s["batch"] for s in world.shown()] == [0]
+    assert committed_numbers(world) == [0]
+    assert [s["batch"] for s in world.plain_events()] == [0]
     run = world.instance.get_run_by_id(result.run_id)
     assert run is not None
     assert run.tags[REFUSED_TAG] == "batch-000000001"
     assert keys(world) == ["batch-000000000", "batch-000000001"]
-    wanted = dg.AssetRecordsFilter(dg.AssetKey(["things"]), asset_partitions=["batch-000000001"])
-    [seen] = world.instance.fetch_observations(wanted, limit=9).records
-    assert seen.asset_observation is not None
-    assert "6 of 6 messages refused" in str(seen.asset_observation.metadata["refused"].value)
+    records_filter = dg.AssetRecordsFilter(
+        dg.AssetKey(["things"]), asset_partitions=["batch-000000001"]
+    )
+    [observation] = world.instance.fetch_observations(records_filter, limit=9).records
+    assert observation.asset_observation is not None
+    assert "6 of 6 messages refused" in str(observation.asset_observation.metadata["refused"].value)
     assert tick(world, hour(1)) == BATCH_REFUSED
     world.relax(max_dead_ratio=1.0)
     if by_partition:  # as the UI starts it: not by the pipeline's own job
@@ -200,20 +204,20 @@ def test_an_end_that_is_reached(world: World, tmp_path: Path) -> None:
     assert isinstance(tick(world, hour(1)), dg.RunRequest)
     result = world.batches()
     assert result.success
-    assert committed(world) == [0, 1]
-    assert [s["lag_records"] for s in world.shown()] == [2, 0]
+    assert committed_numbers(world) == [0, 1]
+    assert [s["lag_records"] for s in world.plain_events()] == [2, 0]
     run = world.instance.get_run_by_id(result.run_id)
     assert run is not None
     assert DONE_TAG in run.tags
     put(world, 4)
     assert tick(world, hour(1, 2)) == BATCHES_DONE
     assert world.batches().success
-    assert committed(world) == [0, 1]
+    assert committed_numbers(world) == [0, 1]
     assert tick(world, hour(1, 4)) == BATCHES_DONE
     until({"offsets": {0: 5, 1: 7}})
     assert isinstance(tick(world, hour(1, 6)), dg.RunRequest)
     assert world.batches().success
-    assert committed(world) == [0, 1, 2]
+    assert committed_numbers(world) == [0, 1, 2]
     assert tick(world, hour(1, 8)) == NOTHING_WAITS, "one offset is still to come"
 
 
@@ -222,21 +226,21 @@ def test_a_refusal_before_the_first_batch_is_told(
 ) -> None:
     """A run that is refused before there is a pipeline says why, and is no bug."""
 
-    def refused(*_: object) -> object:
+    def refuse(*_: object) -> object:
         raise RefusedError("A record of the ledger is damaged", "setup", "Restore it.")
 
-    monkeypatch.setattr("windrow.assets.window_asset.pipeline_of", refused)
+    monkeypatch.setattr("windrow.assets.window_asset.pipeline_of", refuse)
     [failed] = world.batches().get_step_failure_events()
-    said = failed.step_failure_data.error_display_string
-    assert "A record of the ledger is damaged" in said
-    assert "NameError" not in said
+    message = failed.step_failure_data.error_display_string
+    assert "A record of the ledger is damaged" in message
+    assert "NameError" not in message
 
 
 def test_a_refused_replay_is_in_nobodys_way(world: World) -> None:
     """A replay that is refused leaves the schedule going: the batch is committed as it was."""
     put(world, 6)
     assert world.batches().success
-    world.broker.delete_records(next(iter(world.sent)), 2)
+    world.broker.delete_records(next(iter(world.sent_messages)), 2)
     assert not world.run(0, on_committed="replace").success
     put(world, 1)
     assert isinstance(tick(world, hour(1)), dg.RunRequest)
@@ -249,10 +253,10 @@ def test_the_schedule_asks_at_every(world: World) -> None:
     assert world.defs.resolve_schedule_def("things_waiting").cron_schedule == "*/2 * * * *"
     assert tick(world, hour(0)) == NOTHING_WAITS
     put(world, 1)
-    first, again = tick(world, hour(1)), tick(world, hour(1, 2))
+    first, second = tick(world, hour(1)), tick(world, hour(1, 2))
     assert isinstance(first, dg.RunRequest)
-    assert isinstance(again, dg.RunRequest)
-    assert first.run_key != again.run_key
+    assert isinstance(second, dg.RunRequest)
+    assert first.run_key != second.run_key
     job = world.defs.resolve_job_def("things_batches")
     world.instance.create_run_for_job(job, status=dg.DagsterRunStatus.STARTED)
     assert tick(world, hour(1, 4)) == STILL_GOING
@@ -284,12 +288,12 @@ def test_the_check_sees_what_dagster_shows_of_batches(world: World) -> None:
     shown = dg.AssetMaterialization("things", partition=world.key(1), metadata=older)
     world.instance.report_runless_asset_event(shown)
     put(world, 2)
-    [told] = [
+    [evaluation] = [
         e for e in world.batches().get_asset_check_evaluations() if e.check_name == "receipts"
     ]
-    assert not told.passed
+    assert not evaluation.passed
     assert "batch-000000001: Dagster has generation 7, the table generation 0" in str(
-        told.metadata["wrong"].value
+        evaluation.metadata["wrong"].value
     )
 
 
@@ -301,21 +305,25 @@ def test_a_batch_that_its_run_could_not_show_is_shown_by_the_next(
     if nothing else is waiting.
     """
 
-    def killed(*_: object, **__: object) -> None:
+    def interrupt(*_: object, **__: object) -> None:
         raise DagsterExecutionInterruptedError
 
     put(world, 9)
     with monkeypatch.context() as patched:
-        patched.setattr("windrow.assets.micro_batches.show", killed)
+        patched.setattr("windrow.assets.micro_batches.show", interrupt)
         assert not world.batches().success
-    assert (committed(world), keys(world), world.green()) == ([0], [world.key(0)], set())
+    assert (committed_numbers(world), keys(world), world.green_keys()) == (
+        [0],
+        [world.key(0)],
+        set(),
+    )
     for _ in range(2):
         assert world.batches().success
-    assert [(s["batch"], "recovered" in s) for s in world.shown()] == [(0, True), (1, False)]
+    assert [(s["batch"], "recovered" in s) for s in world.plain_events()] == [(0, True), (1, False)]
     assert world.verdict().ok
     put(world, 1)
     with monkeypatch.context() as patched:
-        patched.setattr("windrow.assets.micro_batches.show", killed)
+        patched.setattr("windrow.assets.micro_batches.show", interrupt)
         assert not world.batches().success
     assert isinstance(tick(world, hour(1)), dg.RunRequest)
 
@@ -334,9 +342,9 @@ def test_a_dagster_that_is_new_has_the_partitions_of_the_receipts(
         world.instance = new
         assert world.batches().success
         assert keys(world) == [world.key(n) for n in range(4)]
-        assert world.green() == {world.key(2), world.key(3)}
+        assert world.green_keys() == {world.key(2), world.key(3)}
         assert world.run(0, 1).success
-        assert len(world.green()) == 4
+        assert len(world.green_keys()) == 4
     assert world.verdict().ok
 
 
@@ -349,7 +357,7 @@ def test_the_newest_batches_are_partitions(world: World, monkeypatch: pytest.Mon
     put(world, 1)
     assert world.batches().success
     assert keys(world) == [world.key(n) for n in range(2, 5)]
-    assert [s["batch"] for s in world.shown()] == [0, 1, 2, 3, 4]
+    assert [s["batch"] for s in world.plain_events()] == [0, 1, 2, 3, 4]
 
 
 def test_two_runs_add_one_partition(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -357,20 +365,20 @@ def test_two_runs_add_one_partition(world: World, monkeypatch: pytest.MonkeyPatc
     put(world, 8)
     add, look = world.instance.add_dynamic_partitions, world.instance.get_dynamic_partitions
 
-    def late(name: str, wanted: Sequence[str]) -> None:
+    def add_late(name: str, new_keys: Sequence[str]) -> None:
         """Dagster has looked which ones are there before the other run adds them."""
-        if wanted and wanted[0] not in look(name):
-            add(name, wanted[:1])
+        if new_keys and new_keys[0] not in look(name):
+            add(name, new_keys[:1])
             raise IntegrityError("INSERT", {}, Exception("UNIQUE constraint failed"))
-        add(name, wanted)
+        add(name, new_keys)
 
-    monkeypatch.setattr(world.instance, "add_dynamic_partitions", late)
+    monkeypatch.setattr(world.instance, "add_dynamic_partitions", add_late)
     assert world.batches().success
     assert keys(world) == [world.key(0), world.key(1)]
 
 
-@pytest.mark.parametrize("other", ["drain", "partition"])
-def test_two_runs_at_once(world: World, monkeypatch: pytest.MonkeyPatch, other: str) -> None:
+@pytest.mark.parametrize("second_run", ["drain", "partition"])
+def test_two_runs_at_once(world: World, monkeypatch: pytest.MonkeyPatch, second_run: str) -> None:
     """1 A run has read the first batch. 2 Another one drains, or is a run of that very partition,
     and ends. 3 The first one goes on.
 
@@ -383,13 +391,13 @@ def test_two_runs_at_once(world: World, monkeypatch: pytest.MonkeyPatch, other: 
     def meet(point: str) -> None:
         if point == "commit.before" and not met:
             met.append(point)
-            assert (world.batches() if other == "drain" else world.run(0)).success
+            assert (world.batches() if second_run == "drain" else world.run(0)).success
 
     monkeypatch.setattr(commit_loop, "crash_point", meet)
     assert world.batches().success
     assert met
-    assert committed(world) == [0, 1, 2, 3]
-    assert sorted(world.green()) == keys(world) == [world.key(n) for n in range(4)]
+    assert committed_numbers(world) == [0, 1, 2, 3]
+    assert sorted(world.green_keys()) == keys(world) == [world.key(n) for n in range(4)]
     assert world.verdict().ok, world.verdict()
 
 
@@ -399,16 +407,16 @@ def test_a_history_without_partitions_stays(world: World) -> None:
     """
     put(world, 12)
     for n in range(2):
-        before = dg.AssetMaterialization("things", metadata={"batch": n, "of": "before"})
-        world.instance.report_runless_asset_event(before)
+        old_event = dg.AssetMaterialization("things", metadata={"batch": n, "of": "before"})
+        world.instance.report_runless_asset_event(old_event)
     assert world.batches().success
-    assert [(s["batch"], s.get("of")) for s in world.shown()] == [
+    assert [(s["batch"], s.get("of")) for s in world.plain_events()] == [
         (0, "before"),
         (1, "before"),
         (0, None),
         (1, None),
     ]
-    assert sorted(world.green()) == keys(world) == [world.key(0), world.key(1)]
+    assert sorted(world.green_keys()) == keys(world) == [world.key(0), world.key(1)]
 
 
 def test_downstream_assets_have_the_batches_as_partitions(
@@ -426,18 +434,18 @@ def test_downstream_assets_have_the_batches_as_partitions(
     sessions, total = names["sessions"], names["total"]
     defs = dg.Definitions.merge(world.defs, dg.Definitions(assets=[sessions, total]))
 
-    def asked(cursor: Any = None) -> Any:
+    def evaluate(cursor: Any = None) -> Any:
         return dg.evaluate_automation_conditions(defs, world.instance, cursor=cursor)
 
-    first = asked()
+    first = evaluate()
     put(world, 9)
     assert world.batches().success
-    second = asked(first.cursor)
+    second = evaluate(first.cursor)
     assert second.get_requested_partitions(sessions.key) == {world.key(0), world.key(1)}
     assert second.get_num_requested(total.key) == 1
     for key in (world.key(0), world.key(1)):
         assert dg.materialize([sessions], instance=world.instance, partition_key=key).success
-    third = asked(second.cursor)
+    third = evaluate(second.cursor)
     assert third.get_num_requested(sessions.key) == 0
     assert world.run(1, on_committed="replace").success
-    assert asked(third.cursor).get_requested_partitions(sessions.key) == {world.key(1)}
+    assert evaluate(third.cursor).get_requested_partitions(sessions.key) == {world.key(1)}

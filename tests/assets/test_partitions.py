@@ -68,17 +68,20 @@ def spec(grid: str, delay: timedelta = timedelta(minutes=5)) -> PipelineSpec:
     )
 
 
-def closed(grid: str, delay: timedelta, now: datetime) -> list[str]:
+def keys_of_closed(grid: str, delay: timedelta, now: datetime) -> list[str]:
     """The keys of the windows that a tick looks at."""
-    return [partition_key(spec(grid), one) for one in closed_windows(spec(grid, delay), now)[1]]
+    return [
+        partition_key(spec(grid), closed_window)
+        for closed_window in closed_windows(spec(grid, delay), now)[1]
+    ]
 
 
 def starts_of(grid: str, count: int) -> list[datetime]:
     """The first labels of the pipeline."""
-    found = [first(grid)]
-    while len(found) < count:
-        found.append(after(grid, found[-1]))
-    return found
+    starts = [first(grid)]
+    while len(starts) < count:
+        starts.append(after(grid, starts[-1]))
+    return starts
 
 
 @pytest.mark.parametrize(
@@ -100,8 +103,10 @@ def test_dagster_cuts_time_as_the_grid_does(grid: str) -> None:
     assert partitions.get_partition_keys(current_time=starts[-1]) == [
         key_of(window(grid), s) for s in starts[:-1]
     ]
-    found = [partitions.time_window_for_partition_key(key_of(window(grid), s)) for s in starts[:-1]]
-    assert [(w.start, w.end) for w in found] == list(pairwise(starts))
+    dagster_windows = [
+        partitions.time_window_for_partition_key(key_of(window(grid), s)) for s in starts[:-1]
+    ]
+    assert [(w.start, w.end) for w in dagster_windows] == list(pairwise(starts))
 
 
 @given(GRIDS, st.lists(st.integers(0, 80), min_size=1, max_size=20, unique=True))
@@ -111,9 +116,9 @@ def test_keys_and_windows_are_one_to_one(grid: str, numbers: list[int]) -> None:
     """
     labels = starts_of(grid, max(numbers) + 1)
     starts = [labels[n] for n in numbers]
-    found = windows_of(spec(grid), [key_of(window(grid), s) for s in starts])
-    assert [w for _, w in found] == [window_at("orders", grid, s) for s in sorted(starts)]
-    assert [k for k, _ in found] == [key_of(window(grid), s) for s in sorted(starts)]
+    keyed_windows = windows_of(spec(grid), [key_of(window(grid), s) for s in starts])
+    assert [w for _, w in keyed_windows] == [window_at("orders", grid, s) for s in sorted(starts)]
+    assert [k for k, _ in keyed_windows] == [key_of(window(grid), s) for s in sorted(starts)]
 
 
 @given(GRIDS, DELAYS, NOWS)
@@ -123,12 +128,12 @@ def test_closed_windows_are_the_newest_closed_ones(
     """A tick looks at exactly the newest windows of the pipeline whose end + delay has
     passed, without a gap: at least 48, and those of two days.
     """
-    every, recent, at = [], 0, first(grid)
-    while is_closed(window_at("p", grid, at), delay, now):
-        every.append(key_of(window(grid), at))
-        at = after(grid, at)
-        recent += at > now - delay - SPAN
-    assert closed(grid, delay, now) == every[-max(LEAST, recent) :]
+    closed_keys, recent_count, start = [], 0, first(grid)
+    while is_closed(window_at("p", grid, start), delay, now):
+        closed_keys.append(key_of(window(grid), start))
+        start = after(grid, start)
+        recent_count += start > now - delay - SPAN
+    assert keys_of_closed(grid, delay, now) == closed_keys[-max(LEAST, recent_count) :]
 
 
 @given(st.sampled_from(DAILY_CRONS), DELAYS, st.integers(0, 100))
@@ -139,14 +144,16 @@ def test_each_tick_finds_a_window_that_closed_since_the_last(
     start, end = starts_of(grid, number + 2)[-2:]
     tick = next(
         cron_string_iterator(
-            (end + delay).timestamp(), one(crons_of(window(grid, delay)), end + delay), "UTC"
+            (end + delay).timestamp(),
+            earliest_cron(crons_of(window(grid, delay)), end + delay),
+            "UTC",
         )
     )
     assert timedelta(0) <= tick - (end + delay) < timedelta(minutes=1)
-    assert closed(grid, delay, tick)[-1] == key_of(window(grid), start)
+    assert keys_of_closed(grid, delay, tick)[-1] == key_of(window(grid), start)
 
 
-def one(crons: list[str], moment: datetime) -> str:
+def earliest_cron(crons: list[str], moment: datetime) -> str:
     """Of several expressions the one that ticks first from an instant on."""
     return min(crons, key=lambda cron: next(cron_string_iterator(moment.timestamp(), cron, "UTC")))
 
@@ -158,9 +165,11 @@ def test_some_tick_comes_soon_after_any_window_closes(
     """Whatever the grid: within five minutes of a window's end + delay a tick finds it."""
     start, end = starts_of(grid, number + 2)[-2:]
     crons = crons_of(window(grid, delay))
-    tick = next(cron_string_iterator((end + delay).timestamp(), one(crons, end + delay), "UTC"))
+    tick = next(
+        cron_string_iterator((end + delay).timestamp(), earliest_cron(crons, end + delay), "UTC")
+    )
     assert timedelta(0) <= tick - (end + delay) <= timedelta(minutes=5)
-    assert key_of(window(grid), start) in closed(grid, delay, tick)[-10:]
+    assert key_of(window(grid), start) in keys_of_closed(grid, delay, tick)[-10:]
 
 
 def test_a_grid_of_some_days_is_looked_at_often_where_no_cron_says_when() -> None:
@@ -176,17 +185,17 @@ def test_a_grid_of_some_days_is_looked_at_often_where_no_cron_says_when() -> Non
 def test_an_outage_is_looked_back_on_by_time() -> None:
     """However short the windows are, those of two days are worth a look."""
     none = timedelta(0)
-    assert len(closed("* * * * *", none, START + timedelta(days=9))) == 2880
-    assert len(closed("daily", none, START + timedelta(days=90))) == 48
+    assert len(keys_of_closed("* * * * *", none, START + timedelta(days=9))) == 2880
+    assert len(keys_of_closed("daily", none, START + timedelta(days=90))) == 48
 
 
 @given(GRIDS, st.sets(st.integers(0, 60), max_size=40))
 def test_key_ranges_cover_the_keys_and_nothing_else(grid: str, numbers: set[int]) -> None:
     """They hold each key once, have no gap inside, and a gap between each other."""
     labels = starts_of(grid, 61)
-    found = key_ranges(window(grid), [key_of(window(grid), labels[n]) for n in numbers])
+    ranges = key_ranges(window(grid), [key_of(window(grid), labels[n]) for n in numbers])
     covered: list[int] = []
-    for s in found:
+    for s in ranges:
         begin, last = (
             labels.index(partitions_in_time(window(grid)).time_window_for_partition_key(k).start)
             for k in (s.start, s.end)
@@ -215,7 +224,7 @@ NOW = datetime(2026, 1, 5, tzinfo=UTC)
 
 
 @pytest.mark.parametrize(
-    ("grid", "start", "says"),
+    ("grid", "start", "phrase"),
     [
         ("hourly", NOW.replace(year=2030), "starts at 2030-01-05 00:00 UTC has ended"),
         ("hourly", NOW, ""),
@@ -227,13 +236,15 @@ NOW = datetime(2026, 1, 5, tzinfo=UTC)
     ],
 )
 def test_a_grid_that_dagster_cannot_show_is_told(
-    caplog: pytest.LogCaptureFixture, grid: str, start: datetime, says: str
+    caplog: pytest.LogCaptureFixture, grid: str, start: datetime, phrase: str
 ) -> None:
     """When the spec is loaded: a grid without a window yet, or with more than Dagster takes."""
-    told = grid_warning(TimeWindows(grid=grid, start=start), NOW)
-    assert (says in told) == (bool(told) or not says)
-    assert bool(told) == bool(says)
+    warning = grid_warning(TimeWindows(grid=grid, start=start), NOW)
+    assert (phrase in warning) == (bool(warning) or not phrase)
+    assert bool(warning) == bool(phrase)
     loaded = spec(grid)
     loaded = loaded.model_copy(update={"window": TimeWindows(grid=grid, start=start)})
     kafka_table(loaded, clock=Clock(now=lambda: NOW))
-    assert [r.getMessage() for r in caplog.records] == ([f"{loaded.id}: {told}"] if told else [])
+    assert [r.getMessage() for r in caplog.records] == (
+        [f"{loaded.id}: {warning}"] if warning else []
+    )

@@ -31,9 +31,9 @@ def test_ticks_and_runs_of_a_paused_pipeline(world: World) -> None:
     downstream = Downstream(world)
     assert world.run(0).success
     pause(world)
-    said = ask(world, "things_closed", hour(3, 5))
-    assert isinstance(said, str)
-    assert said.startswith(WORDS)
+    skip_message = ask(world, "things_closed", hour(3, 5))
+    assert isinstance(skip_message, str)
+    assert skip_message.startswith(WORDS)
     assert downstream.keys() == []
     run = world.run(1, 2)
     assert not run.success
@@ -42,8 +42,8 @@ def test_ticks_and_runs_of_a_paused_pipeline(world: World) -> None:
     assert error is not None
     assert error.message.startswith(f"Window {world.key(1)}: {WORDS}")
     assert [e for e in run.all_events if e.event_type_value == "STEP_UP_FOR_RETRY"] == []
-    wanted = dg.AssetRecordsFilter(dg.AssetKey(["things"]), asset_partitions=[world.key(1)])
-    (record,) = world.instance.fetch_observations(wanted, limit=9).records
+    records_filter = dg.AssetRecordsFilter(dg.AssetKey(["things"]), asset_partitions=[world.key(1)])
+    (record,) = world.instance.fetch_observations(records_filter, limit=9).records
     assert record.asset_observation is not None
     assert record.asset_observation.metadata["failed"].value == WORDS
     pause(world, 1)
@@ -61,9 +61,9 @@ def test_micro_batches_wait_and_go_on(tmp_path: Path, instance: dg.DagsterInstan
     """
     world = World(tmp_path, instance, window={"grid": "batch"})
     pause(world)
-    said = ask(world, "things_waiting", hour(1))
-    assert isinstance(said, str)
-    assert said.startswith(WORDS)
+    skip_message = ask(world, "things_waiting", hour(1))
+    assert isinstance(skip_message, str)
+    assert skip_message.startswith(WORDS)
     assert not world.batches().success
     assert open_ledger(world.spec.state_url()).newest("things") == []
     pause(world, 1)

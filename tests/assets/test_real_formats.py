@@ -45,8 +45,8 @@ def test_from_a_topic_to_a_table(
     assert event.asset_materialization is not None
     parts = event.asset_materialization.metadata["dagster/column_lineage"].value.deps_by_column
     fields = case.decode.get("key", {}).get("fields", ())
-    wanted = {
+    expected = {
         column: "key" if column in fields else "headers" if column == "trace" else "value"
         for column in case.rows[0]
     }
-    assert {column: dep.column_name for column in wanted for dep in parts[column]} == wanted
+    assert {column: dep.column_name for column in expected for dep in parts[column]} == expected

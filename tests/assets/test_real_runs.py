@@ -21,49 +21,49 @@ pytestmark = pytest.mark.broker
 
 
 @pytest.fixture
-def place(kafka: str, tmp_path: Path) -> Place:
+def setup(kafka: str, tmp_path: Path) -> Place:
     """Five hours of messages; Dagster's home is in the same folder."""
     make_dagsters_tables(tmp_path)
     return Place(kafka, five_hours(kafka), tmp_path)
 
 
-def test_two_dagster_runs_of_one_window(place: Place) -> None:
+def test_two_dagster_runs_of_one_window(setup: Place) -> None:
     """1 Both stop right before their commit. 2 Both wake.
 
     Both runs succeed, one commits, the other shows the same receipt as recovered.
     """
-    runs = [dagster_run(place, place.folder, 1, 1, "commit.before:stop") for _ in range(2)]
+    runs = [dagster_run(setup, setup.folder, 1, 1, "commit.before:stop") for _ in range(2)]
     for run in runs:
         wait_until_stopped(run)
     wake_to_the_end(runs, 120)
-    shown = receipts_shown(place, place.folder, 1)
+    shown = receipts_shown(setup, setup.folder, 1)
     assert len({attempt for attempt, _ in shown}) == 1
     assert sorted(recovered for _, recovered in shown) == [False, True]
 
 
 @pytest.mark.long
-def test_a_killed_range_leaves_its_finished_windows_green(place: Place) -> None:
+def test_a_killed_range_leaves_its_finished_windows_green(setup: Place) -> None:
     """Killed right after its second window's commit; the rerun of the whole range shows
     that one as recovered and writes the rest.
     """
-    first = dagster_run(place, place.folder, 1, 1)
+    first = dagster_run(setup, setup.folder, 1, 1)
     first.join(120)
-    killed = dagster_run(place, place.folder, 1, 5, "commit.after:kill")
+    killed = dagster_run(setup, setup.folder, 1, 5, "commit.after:kill")
     killed.join(120)
     assert killed.exitcode == -signal.SIGKILL
-    assert receipts_shown(place, place.folder, 1)[0][1], "the first window was there before"
-    assert receipts_shown(place, place.folder, 2) == [], "its commit is in, its report is not"
-    before = version(place)
-    again = dagster_run(place, place.folder, 1, 5)
-    again.join(240)
-    assert again.exitcode == 0
-    assert version(place) == before + 3
-    assert [receipts_shown(place, place.folder, n)[0][1] for n in range(1, 6)] == [
+    assert receipts_shown(setup, setup.folder, 1)[0][1], "the first window was there before"
+    assert receipts_shown(setup, setup.folder, 2) == [], "its commit is in, its report is not"
+    version_before = version(setup)
+    rerun = dagster_run(setup, setup.folder, 1, 5)
+    rerun.join(240)
+    assert rerun.exitcode == 0
+    assert version(setup) == version_before + 3
+    assert [receipts_shown(setup, setup.folder, n)[0][1] for n in range(1, 6)] == [
         True,
         True,
         False,
         False,
         False,
     ]
-    report = verdict(place, visible(place.bootstrap, place.topic))
+    report = verdict(setup, visible(setup.bootstrap, setup.topic))
     assert report.ok, report

@@ -38,7 +38,7 @@ VALUE = json.dumps({"id": 7, "name": None}).encode()
 FROM_TWO = {"start": "2026-01-05T02:00:00Z"}
 
 
-def filled(kafka: str, name: str | None = None) -> str:
+def fill_topic(kafka: str, name: str | None = None) -> str:
     """A topic with 100 messages in each of three hours."""
     topic = create_topic(kafka, partitions=2, name=name)
     produce(
@@ -50,13 +50,13 @@ def filled(kafka: str, name: str | None = None) -> str:
 
 
 def run_of(
-    place: Place,
+    setup: Place,
     instance: dg.DagsterInstance,
     *stretch: str,
     sleep: Callable[[float], None] = time.sleep,
 ) -> dg.ExecuteInProcessResult:
     """One run that succeeds; `sleep`: what is done instead of waiting."""
-    spec = place.spec()
+    spec = setup.spec()
     defs = kafka_table(spec, {SPARK_KEY: LocalTasks()}, Clock(sleep=sleep))
     tags = range_tags(dg.PartitionKeyRange(*stretch)) if stretch else {}
     result = defs.resolve_job_def(job_name(spec)).execute_in_process(
@@ -67,13 +67,13 @@ def run_of(
 
 
 def execute(
-    place: Place,
+    setup: Place,
     instance: dg.DagsterInstance,
     *stretch: str,
     sleep: Callable[[float], None] = time.sleep,
 ) -> list[dict[str, Any]]:
     """One run; the metadata of each materialization until now, in order."""
-    run_of(place, instance, *stretch, sleep=sleep)
+    run_of(setup, instance, *stretch, sleep=sleep)
     events = instance.fetch_materializations(dg.AssetKey(["things"]), limit=100).records[::-1]
     return [
         {k: v.value for k, v in e.asset_materialization.metadata.items()}
@@ -86,16 +86,16 @@ def test_a_cron_grid(kafka: str, tmp_path: Path, instance: dg.DagsterInstance) -
     """Windows of twenty minutes become partitions of their own, none of their messages
     lost or twice.
     """
-    topic = filled(kafka)
+    topic = fill_topic(kafka)
     window = {"grid": "*/20 * * * *", "start": "2026-01-05T01:00:00Z", "delay": "1m"}
-    place = Place(kafka, topic, tmp_path, {"window": window})
-    shown = execute(place, instance, "2026-01-05-01:00", "2026-01-05-03:40")
+    setup = Place(kafka, topic, tmp_path, {"window": window})
+    shown = execute(setup, instance, "2026-01-05-01:00", "2026-01-05-03:40")
     assert len({m["window"] for m in shown}) == 9
     assert instance.get_materialized_partitions(dg.AssetKey(["things"])) >= {
         "2026-01-05-01:20",
         "2026-01-05-03:40",
     }
-    report = verdict(place, visible(kafka, topic))
+    report = verdict(setup, visible(kafka, topic))
     assert report.ok, report
 
 
@@ -103,18 +103,18 @@ def test_micro_batches(kafka: str, tmp_path: Path, instance: dg.DagsterInstance)
     """All that waits is committed in batches; a second run, with nothing waiting, shows
     nothing more.
     """
-    topic = filled(kafka)
-    place = Batched(kafka, topic, tmp_path)
-    shown = execute(place, instance)
+    topic = fill_topic(kafka)
+    setup = Batched(kafka, topic, tmp_path)
+    shown = execute(setup, instance)
     assert [m["batch"] for m in shown] == [0, 1, 2]
     assert sum(m["messages_read"] for m in shown[:3]) == 300
-    assert len(execute(place, instance)) == len(shown)
-    report = verdict(place, visible(kafka, topic))
+    assert len(execute(setup, instance)) == len(shown)
+    report = verdict(setup, visible(kafka, topic))
     assert report.ok, report
 
 
 class Batched(Place):
-    """A place whose pipeline has micro-batches of at most 120 messages."""
+    """A setup whose pipeline has micro-batches of at most 120 messages."""
 
     def spec(self) -> PipelineSpec:
         """The spec, with another source if `over` has one, and no windows in time."""
@@ -140,13 +140,13 @@ def test_a_pattern_over_two_topics(
 ) -> None:
     """A pattern's topics all come into the table, each message once; the run shows both."""
     prefix = f"p{uuid.uuid4().hex[:8]}"
-    topics = [filled(kafka, f"{prefix}.{n}") for n in ("one", "two")]
+    topics = [fill_topic(kafka, f"{prefix}.{n}") for n in ("one", "two")]
     source = {"topic": None, "topic_pattern": rf"{prefix}\..*"}
-    place = Place(kafka, topics[0], tmp_path, {"source": source})
-    shown = execute(place, instance, "2026-01-05-01:00", "2026-01-05-03:00")
+    setup = Place(kafka, topics[0], tmp_path, {"source": source})
+    shown = execute(setup, instance, "2026-01-05-01:00", "2026-01-05-03:00")
     assert {topic for m in shown for topic in ranges(m["offsets"])} == set(topics)
     report = verdict(
-        place, {tp: offsets for topic in topics for tp, offsets in visible(kafka, topic).items()}
+        setup, {tp: offsets for topic in topics for tp, offsets in visible(kafka, topic).items()}
     )
     assert report.ok, report
 
@@ -169,27 +169,27 @@ def test_where_a_pipeline_begins(
     """From the very offsets that `source.start` means, nothing before them and all that
     comes after them, also after the first run.
     """
-    topic, (start, begins) = filled(kafka), STARTS[name]
+    topic, (start, begins) = fill_topic(kafka), STARTS[name]
     if name == "committed":
         start = {"committed": f"group-of-{topic}"}
         Place(kafka, topic, tmp_path).pipeline().broker.alter_offsets(
             f"group-of-{topic}", dict(zip(tps(topic), begins, strict=True))
         )
     kinds = {"hourly": Place, "batches": Batched}
-    place = kinds[kind](kafka, topic, tmp_path, {"source": {"start": start}, "window": FROM_TWO})
+    setup = kinds[kind](kafka, topic, tmp_path, {"source": {"start": start}, "window": FROM_TWO})
     hours = [("2026-01-05-02:00",) * 2, ("2026-01-05-03:00",) * 2] if kind == "hourly" else [(), ()]
-    first = execute(place, instance, *hours[0])
+    first = execute(setup, instance, *hours[0])
     produce(kafka, topic, [Put(VALUE, millis(3, 59), i % 2) for i in range(20)])
-    shown = execute(place, instance, *hours[1])
+    shown = execute(setup, instance, *hours[1])
     assert first == shown[: len(first)]
-    seen = ranges(shown[0]["offsets"])[topic]
-    assert (seen["0"][0], seen["1"][0]) == begins
+    offsets_by_partition = ranges(shown[0]["offsets"])[topic]
+    assert (offsets_by_partition["0"][0], offsets_by_partition["1"][0]) == begins
     assert sum({m["window"]: m["messages_read"] for m in shown}.values()) == 320 - sum(begins)
-    wanted = {
-        tp: {o: what for o, what in found.items() if o >= begins[tp.partition]}
-        for tp, found in visible(kafka, topic).items()
+    expected = {
+        tp: {o: message for o, message in message_by_offset.items() if o >= begins[tp.partition]}
+        for tp, message_by_offset in visible(kafka, topic).items()
     }
-    report = verdict(place, wanted)
+    report = verdict(setup, expected)
     assert report.ok, report
 
 
@@ -199,9 +199,9 @@ def tps(topic: str) -> list[TopicPartition]:
 
 def test_a_daily_grid(kafka: str, tmp_path: Path, instance: dg.DagsterInstance) -> None:
     """A day is one partition, named by its date."""
-    topic = filled(kafka)
-    place = Place(kafka, topic, tmp_path, {"window": {"grid": "daily"}})
-    [day, empty] = execute(place, instance, "2026-01-05", "2026-01-06")[:2]
+    topic = fill_topic(kafka)
+    setup = Place(kafka, topic, tmp_path, {"window": {"grid": "daily"}})
+    [day, empty] = execute(setup, instance, "2026-01-05", "2026-01-06")[:2]
     assert (day["messages_read"], empty["messages_read"]) == (300, 0)
     assert instance.get_materialized_partitions(dg.AssetKey(["things"])) == {
         "2026-01-05",
@@ -211,7 +211,7 @@ def test_a_daily_grid(kafka: str, tmp_path: Path, instance: dg.DagsterInstance) 
 
 def test_read_uncommitted(kafka: str, tmp_path: Path, instance: dg.DagsterInstance) -> None:
     """Aborted messages are rows where the spec reads uncommitted ones, and nowhere else."""
-    topic = filled(kafka)
+    topic = fill_topic(kafka)
     transaction(kafka, topic, [Put(VALUE, millis(3, 59)) for _ in range(7)], commit=False)
     window = {"grid": "daily"}
     for folder in ("strict", "loose"):
@@ -223,7 +223,7 @@ def test_read_uncommitted(kafka: str, tmp_path: Path, instance: dg.DagsterInstan
         tmp_path / "loose",
         {"window": window, "source": {"isolation": "read_uncommitted"}},
     )
-    shown = [execute(place, instance, "2026-01-05", "2026-01-05")[-1] for place in (strict, loose)]
+    shown = [execute(setup, instance, "2026-01-05", "2026-01-05")[-1] for setup in (strict, loose)]
     assert [(m["messages_read"], m["rows_written"], m.get("aborted", 0)) for m in shown] == [
         (300, 300, 7),
         (307, 307, 0),
@@ -236,11 +236,11 @@ def test_loss_that_is_skipped_warns(
     """A window that goes on without what is gone is committed and shows it; its check
     warns and fails nothing.
     """
-    topic = filled(kafka)
-    place = Place(kafka, topic, tmp_path, {"source": {"on_loss": "skip"}})
-    execute(place, instance, "2026-01-05-00:00", "2026-01-05-00:00")
+    topic = fill_topic(kafka)
+    setup = Place(kafka, topic, tmp_path, {"source": {"on_loss": "skip"}})
+    execute(setup, instance, "2026-01-05-00:00", "2026-01-05-00:00")
     delete_records(kafka, topic, 0, 30)
-    result = run_of(place, instance, "2026-01-05-01:00", "2026-01-05-01:00")
+    result = run_of(setup, instance, "2026-01-05-01:00", "2026-01-05-01:00")
     [loss] = [e for e in result.get_asset_check_evaluations() if e.check_name == "loss"]
     assert (loss.passed, loss.severity, loss.metadata["skipped"].value) == (
         False,
@@ -256,17 +256,17 @@ def test_an_open_transaction_is_waited_for(
     """While max_wait lasts a run waits for an open transaction: what it brings is in
     the window of its hour.
     """
-    topic = filled(kafka)
+    topic = fill_topic(kafka)
     opened = OpenTransaction(kafka, topic)
     opened.send([Put(VALUE, millis(3, 59)) for _ in range(5)])
     waits: list[float] = []
 
-    def committed(seconds: float) -> None:
+    def commit_instead(seconds: float) -> None:
         waits.append(seconds)
         opened.commit()
 
-    place = Place(kafka, topic, tmp_path, {"window": {"max_wait": "3650d"}})
-    shown = execute(place, instance, "2026-01-05-03:00", "2026-01-05-03:00", sleep=committed)
+    setup = Place(kafka, topic, tmp_path, {"window": {"max_wait": "3650d"}})
+    shown = execute(setup, instance, "2026-01-05-03:00", "2026-01-05-03:00", sleep=commit_instead)
     assert len(waits) == 1
     assert shown[-1]["messages_read"] == 105
     assert "warnings" not in shown[-1]
@@ -278,12 +278,12 @@ def test_an_open_transaction_is_not_waited_for_longer(
     """After max_wait the window is what is stable, and says so; what the transaction
     brings is late in the next window, not lost.
     """
-    topic = filled(kafka)
+    topic = fill_topic(kafka)
     opened = OpenTransaction(kafka, topic)
     opened.send([Put(VALUE, millis(3, 59)) for _ in range(5)])
-    place = Place(kafka, topic, tmp_path)
-    [window] = execute(place, instance, "2026-01-05-03:00", "2026-01-05-03:00")
+    setup = Place(kafka, topic, tmp_path)
+    [window] = execute(setup, instance, "2026-01-05-03:00", "2026-01-05-03:00")
     opened.commit()
-    shown = execute(place, instance, "2026-01-05-04:00", "2026-01-05-04:00")
+    shown = execute(setup, instance, "2026-01-05-04:00", "2026-01-05-04:00")
     assert (window["messages_read"], shown[-1]["messages_read"], shown[-1]["late"]) == (100, 5, 5)
     assert "transaction" in window["warnings"]

@@ -37,13 +37,14 @@ def test_the_last_word_on_each_customer(
         for e in events
         if e.asset_materialization is not None
     }
-    did = {
+    counts_by_partition = {
         key: [
-            found[name].value for name in ("rows_written", "deletes", "rows_added", "rows_removed")
+            entries[name].value
+            for name in ("rows_written", "deletes", "rows_added", "rows_removed")
         ]
-        for key, found in metadata.items()
+        for key, entries in metadata.items()
     }
-    assert did == {
+    assert counts_by_partition == {
         "2026-01-05-03:00": [2, 1, 2, 0],
         "2026-01-05-01:00": [4, 1, 2, 0],
         "2026-01-05-02:00": [2, 1, 1, 1],

@@ -25,10 +25,10 @@ def test_dagster_hands_a_retry_its_root(world: World) -> None:
     """
     job = world.defs.resolve_job_def("things_windows")
     first = world.instance.create_run_for_job(job)
-    again = world.instance.create_run_for_job(
+    retry = world.instance.create_run_for_job(
         job, parent_run_id=first.run_id, root_run_id=first.run_id
     )
-    contexts: list[Any] = [SimpleNamespace(run=run) for run in (first, again)]
+    contexts: list[Any] = [SimpleNamespace(run=run) for run in (first, retry)]
     assert {request_id(context) for context in contexts} == {first.run_id}
 
 
@@ -36,13 +36,13 @@ def test_the_default_executor_is_told_what_it_costs(world: World) -> None:
     """A run whose steps have processes of their own says what would save their start;
     one that has one process says nothing.
     """
-    said: list[str] = []
+    lines: list[str] = []
     for executor in (
         world.defs.resolve_job_def("things_windows").executor_def,
         dg.in_process_executor,
     ):
         context: Any = SimpleNamespace(
-            job_def=SimpleNamespace(executor_def=executor), log=SimpleNamespace(info=said.append)
+            job_def=SimpleNamespace(executor_def=executor), log=SimpleNamespace(info=lines.append)
         )
         warn_of_processes(context)
-    assert ["executor=dg.in_process_executor" in line for line in said] == [True]
+    assert ["executor=dg.in_process_executor" in line for line in lines] == [True]

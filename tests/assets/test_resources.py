@@ -86,10 +86,10 @@ class Noted(MemorySource):
 
     def __init__(self, world: World) -> None:
         super().__init__(world)
-        self.asked: list[Isolation] = []
+        self.isolations: list[Isolation] = []
 
     def connect(self, isolation: Isolation) -> Any:
-        self.asked.append(isolation)
+        self.isolations.append(isolation)
         return super().connect(isolation)
 
 
@@ -106,37 +106,41 @@ def test_a_run_reads_what_its_source_has(world: World, tmp_path: Path) -> None:
     """The same definitions on another source have that one's messages in the table, and
     its offsets in the metadata: those of the plan.
     """
-    other = World(tmp_path, world.instance)
-    other.fill(2, per_hour=10)
+    source_world = World(tmp_path, world.instance)
+    source_world.fill(2, per_hour=10)
     world.fill(2)
-    source = Noted(other)
+    source = Noted(source_world)
     defs = standing_on(world.defs, {kafka_key(world.spec): source})
     assert run_of(world, defs, world.key(0)).success
     receipt, shown = world.receipt_of(0), world.metadata(0)
     assert (receipt.counts.read, shown["messages_read"].value) == (10, 10)
-    assert receipt.plan.stop.cluster_id == other.broker.cluster_id()
+    assert receipt.plan.stop.cluster_id == source_world.broker.cluster_id()
     assert ranges(shown["offsets"]) == {
         TOPIC: {str(s.partition): [s.start, s.stop] for s in receipt.plan.splits}
     }
-    assert [split for reader in other.kept for split in reader.splits] == list(receipt.plan.splits)
-    assert set(source.asked) == {"read_committed"}
+    assert [split for reader in source_world.readers for split in reader.splits] == list(
+        receipt.plan.splits
+    )
+    assert set(source.isolations) == {"read_committed"}
 
 
 class Halving(MemorySource):
     """Cuts each split in two, or leaves its last offset out; remembers what it gave."""
 
-    def __init__(self, world: World, *, whole: bool) -> None:
+    def __init__(self, world: World, *, complete: bool) -> None:
         super().__init__(world)
-        self.whole = whole
-        self.given: dict[Window, list[Split]] = {}
+        self.complete = complete
+        self.splits_by_window: dict[Window, list[Split]] = {}
 
     def enumerate_splits(self, window: Window) -> Sequence[Split]:
-        self.given[window] = []
+        self.splits_by_window[window] = []
         for split in MemorySource.enumerate_splits(self, window):
-            middle, stop = split.start + 3, split.stop - (not self.whole)
-            self.given[window].append(msgspec.structs.replace(split, stop=middle))
-            self.given[window].append(msgspec.structs.replace(split, start=middle, stop=stop))
-        return self.given[window]
+            middle, stop = split.start + 3, split.stop - (not self.complete)
+            self.splits_by_window[window].append(msgspec.structs.replace(split, stop=middle))
+            self.splits_by_window[window].append(
+                msgspec.structs.replace(split, start=middle, stop=stop)
+            )
+        return self.splits_by_window[window]
 
 
 def test_a_run_reads_the_splits_that_its_source_enumerates(world: World) -> None:
@@ -144,21 +148,21 @@ def test_a_run_reads_the_splits_that_its_source_enumerates(world: World) -> None
     read, are in the receipt, and make what Dagster shows of offsets.
     """
     world.fill(2)
-    source = Halving(world, whole=True)
+    source = Halving(world, complete=True)
     defs = standing_on(world.defs, {kafka_key(world.spec): source})
     tags = range_tags(dg.PartitionKeyRange(world.key(0), world.key(1)))
     job = defs.resolve_job_def("things_windows")
     assert job.execute_in_process(instance=world.instance, tags=tags).success
     for n in (0, 1):
         window = Window("things", hour(n), hour(n + 1))
-        assert list(world.receipt_of(n).plan.splits) == source.given[window]
-        assert len(source.given[window]) == 4
-        again = MemorySource(world).reading(world.spec).enumerate_splits(window)
-        assert list(again) == source.given[window]
+        assert list(world.receipt_of(n).plan.splits) == source.splits_by_window[window]
+        assert len(source.splits_by_window[window]) == 4
+        splits = MemorySource(world).reading(world.spec).enumerate_splits(window)
+        assert list(splits) == source.splits_by_window[window]
         shown = {TOPIC: {str(p): [30 * n, 30 * n + 30] for p in range(2)}}
         assert ranges(world.metadata(n)["offsets"]) == shown
-    assert [split for reader in world.kept for split in reader.splits] == [
-        split for splits in source.given.values() for split in splits
+    assert [split for reader in world.readers for split in reader.splits] == [
+        split for splits in source.splits_by_window.values() for split in splits
     ]
 
 
@@ -166,12 +170,18 @@ class CountedLedger:
     """The pipeline's ledger; counts what it is asked."""
 
     def __init__(self, world: World) -> None:
-        self._ledger, self.asked = open_ledger(world.spec.state_url()), Counter[tuple[Any, ...]]()
+        self._ledger, self.call_counts = (
+            open_ledger(world.spec.state_url()),
+            Counter[tuple[Any, ...]](),
+        )
 
     def __getattr__(self, name: str) -> Any:
-        def ask(*of: Any, **more: Any) -> Any:
-            self.asked[name, *(each for each in of if isinstance(each, Window | datetime))] += 1
-            return getattr(self._ledger, name)(*of, **more)
+        def ask(*arguments: Any, **options: Any) -> Any:
+            self.call_counts[
+                name,
+                *(argument for argument in arguments if isinstance(argument, Window | datetime)),
+            ] += 1
+            return getattr(self._ledger, name)(*arguments, **options)
 
         return ask
 
@@ -187,8 +197,8 @@ def test_a_run_asks_its_ledger_for_a_window_once(world: World) -> None:
     tags = range_tags(dg.PartitionKeyRange(world.key(0), world.key(2)))
     job = defs.resolve_job_def("things_windows")
     assert job.execute_in_process(instance=world.instance, tags=tags).success
-    of_windows = [n for (name, *_), n in counted.asked.items() if name in {"plan", "pins"}]
-    of_labels = [n for (name, *_), n in counted.asked.items() if name == "boundary"]
+    of_windows = [n for (name, *_), n in counted.call_counts.items() if name in {"plan", "pins"}]
+    of_labels = [n for (name, *_), n in counted.call_counts.items() if name == "boundary"]
     assert of_windows == [1, 1, 1]
     assert of_labels == [1, 1, 1, 1]
 
@@ -198,14 +208,14 @@ def test_splits_that_leave_messages_out_are_refused(world: World) -> None:
     nothing is frozen.
     """
     world.fill(1)
-    defs = standing_on(world.defs, {kafka_key(world.spec): Halving(world, whole=False)})
+    defs = standing_on(world.defs, {kafka_key(world.spec): Halving(world, complete=False)})
     failed = run_of(world, defs, world.key(0))
-    [why] = [
+    [message] = [
         e.step_failure_data.error.message
         for e in failed.all_events
         if e.is_step_failure and e.step_failure_data.error
     ]
-    assert "are not exactly the offsets between its boundaries" in why
+    assert "are not exactly the offsets between its boundaries" in message
     assert world.receipt_of(0) is None
     assert world.run(0).success
 
@@ -244,14 +254,14 @@ def test_an_asset_of_a_user_s_own_asks_the_source(
     code = compile(typed.replace("payments", "things"), "dagster.md", "exec", dont_inherit=True)
     exec(code, names)
     resources = {"things_kafka": MemorySource(world)}
-    made = dg.materialize(
+    run = dg.materialize(
         [names["still_in_kafka"]],
         partition_key=world.key(1),
         resources=resources,
         instance=world.instance,
         selection=["still_in_kafka"],
     )
-    [event] = made.get_asset_materialization_events()
+    [event] = run.get_asset_materialization_events()
     shown = event.step_materialization_data.materialization.metadata
     assert (shown["offsets"].value, shown["left"].value) == (60, 50)
 
@@ -264,8 +274,11 @@ def test_a_run_keeps_and_writes_where_its_resources_are(world: World, tmp_path: 
     elsewhere = str(tmp_path / "other.db")
     table = MemoryTable(world)
     table.instead = MemoryBoth("elsewhere", world.columns.arrow_schema, world.spec.metadata)
-    given = {ledger_key(world.spec): LedgerState(url=elsewhere), sink_key(world.spec): table}
-    assert run_of(world, standing_on(world.defs, given), world.key(0)).success
+    own_resources = {
+        ledger_key(world.spec): LedgerState(url=elsewhere),
+        sink_key(world.spec): table,
+    }
+    assert run_of(world, standing_on(world.defs, own_resources), world.key(0)).success
     assert [r.counts.read for r in open_ledger(elsewhere).recorded("things", 9)] == [60]
     assert open_ledger(world.spec.state_url()).recorded("things", 9) == []
     assert [c.receipt.counts.valid for c in table.instead.receipts()] == [60]
@@ -276,24 +289,24 @@ def test_checks_and_observations_stand_on_the_same(world: World, tmp_path: Path)
     """The checks of a run look where the run wrote, and the topic that is observed is
     the source's.
     """
-    other = World(tmp_path, world.instance)
-    other.fill(1)
-    source = Noted(other)
+    source_world = World(tmp_path, world.instance)
+    source_world.fill(1)
+    source = Noted(source_world)
     defs = standing_on(world.defs, {kafka_key(world.spec): source})
     assert {
         c.check_name: c.passed
         for c in run_of(world, defs, world.key(0)).get_asset_check_evaluations()
     }["receipts"]
-    asked = len(source.asked)
-    seen = (
+    connects_of_run = len(source.isolations)
+    events = (
         defs.resolve_job_def("things_topics")
         .execute_in_process(instance=world.instance)
         .get_asset_observation_events()
     )
-    [observed] = [e.asset_observation_data.asset_observation for e in seen]
+    [observed] = [e.asset_observation_data.asset_observation for e in events]
     assert observed.metadata["messages"].value == 60
-    assert asked >= 4  # the run, and its checks
-    assert len(source.asked) == asked + 2  # the snapshot, and the lag
+    assert connects_of_run >= 4  # the run, and its checks
+    assert len(source.isolations) == connects_of_run + 2  # the snapshot, and the lag
 
 
 def test_pipelines_of_a_cluster_share_its_resource(tmp_path: Path) -> None:
@@ -318,13 +331,13 @@ def test_a_job_has_the_resources_of_its_pipeline_alone(tmp_path: Path) -> None:
     """Dagster stores a job's resources with it: those of all pipelines with each would grow with
     the square of their number.
     """
-    own = {"client.rack": "a"}
-    specs = [on_cluster(tmp_path, name, topic=name, client=own) for name in ("one", "two")]
+    client = {"client.rack": "a"}
+    specs = [on_cluster(tmp_path, name, topic=name, client=client) for name in ("one", "two")]
     repository = dg.Definitions.merge(*map(kafka_table, specs)).get_repository_def()
     for spec in specs:
         for job in (job_name(spec), dead_replay_job_name(spec)):
-            given = set(repository.get_job(job).resource_defs)
-            assert given == keys_of(spec) | {"io_manager"}
+            resource_keys = set(repository.get_job(job).resource_defs)
+            assert resource_keys == keys_of(spec) | {"io_manager"}
         observes = set(repository.get_job(topics_name(spec)).resource_defs)
         assert observes == {kafka_key(spec), ledger_key(spec), "io_manager"}
 
@@ -357,20 +370,20 @@ def test_a_resource_of_another_kind_is_refused(world: World) -> None:
     """What stands under a key and can't be asked for its thing is the mistake of who
     gave it: the error says so, and is no bug.
     """
-    for key, made in (
+    for key, resource in (
         (kafka_key(world.spec), LedgerState(url="x")),
         (ledger_key(world.spec), "state.db"),
         (SPARK_KEY, None),
     ):
-        failed = run_of(world, standing_on(world.defs, {key: made}), world.key(0))
-        [why] = [
+        failed = run_of(world, standing_on(world.defs, {key: resource}), world.key(0))
+        [message] = [
             e.step_failure_data.error.message
             for e in failed.all_events
             if e.is_step_failure and e.step_failure_data.error
         ]
         assert (
-            f"The resource under the key {key} is a {type(made).__name__}, which can't be used"
-            in why
+            f"The resource under the key {key} is a {type(resource).__name__}, which can't be used"
+            in message
         )
 
 
@@ -394,12 +407,12 @@ def test_dead_letters_go_to_the_source_that_is_given(
             return topic
 
     failed = run_of(world, world.defs, world.key(0))
-    [why] = [
+    [message] = [
         e.step_failure_data.error.message
         for e in failed.all_events
         if e.is_step_failure and e.step_failure_data.error
     ]
-    assert "which can't be used" in why
+    assert "which can't be used" in message
     assert run_of(
         world, standing_on(world.defs, {kafka_key(world.spec): HasTopic(world)}), world.key(0)
     ).success
@@ -411,22 +424,22 @@ def test_dead_letters_go_to_the_source_that_is_given(
 
 def test_what_a_given_resource_sets_up_is_there_until_the_end(world: World) -> None:
     """A KafkaSource of the user's own may set something up and tear it down."""
-    seen = []
+    calls = []
 
     class Tunnelled(KafkaSource):
         def setup_for_execution(self, context: dg.InitResourceContext) -> None:
-            seen.append("set up")
+            calls.append("set up")
 
         def teardown_after_execution(self, context: dg.InitResourceContext) -> None:
-            seen.append("torn down")
+            calls.append("torn down")
 
     key = kafka_key(world.spec)
-    given = (
+    resources = (
         kafka_table(world.spec, {key: Tunnelled(bootstrap_servers="127.0.0.1:9")}).resources or {}
     )
-    with dg.build_resources({"it": given[key]}) as made:
-        assert (made.it.bootstrap_servers, seen) == ("127.0.0.1:9", ["set up"])
-    assert seen == ["set up", "torn down"]
+    with dg.build_resources({"it": resources[key]}) as opened:
+        assert (opened.it.bootstrap_servers, calls) == ("127.0.0.1:9", ["set up"])
+    assert calls == ["set up", "torn down"]
 
 
 def test_a_resource_s_repr_holds_no_secret() -> None:
@@ -445,8 +458,8 @@ def shown_resources(defs: dg.Definitions) -> dict[str, Any]:
     """The resources as Dagster's UI is told of them: their values, and all else as text."""
     repository = defs.get_repository_def()
     return {
-        name: ResourceSnap.from_def(made, name, {}, {}, {}, {}, {}, {})
-        for name, made in repository.get_top_level_resources().items()
+        name: ResourceSnap.from_def(resource, name, {}, {}, {}, {}, {}, {})
+        for name, resource in repository.get_top_level_resources().items()
     }
 
 
@@ -460,8 +473,8 @@ def test_the_ui_shows_a_cluster_s_fields_and_no_secret(
     monkeypatch.setenv("STAGING", "127.0.0.1:7")
     spec, staging = on_cluster(tmp_path, "one"), dg.EnvVar("STAGING")
     for client in ({"sasl.password": "hunter2-C4nary"}, {"sasl.pasword": "hunter2-C4nary"}):
-        given = KafkaSource(bootstrap_servers=staging, client=client)
-        for defs in (kafka_table(spec), kafka_table(spec, {"prod_cluster": given})):
+        cluster = KafkaSource(bootstrap_servers=staging, client=client)
+        for defs in (kafka_table(spec), kafka_table(spec, {"prod_cluster": cluster})):
             shown = shown_resources(defs)
             assert "hunter2" not in repr(shown) + repr(defs.resources) + repr(spec)
             assert shown["prod_cluster"].configured_values == {}
@@ -474,20 +487,22 @@ def test_the_ui_shows_a_cluster_s_fields_and_no_secret(
     defs = kafka_table(spec, {"prod_cluster": Tunnelled(bootstrap_servers=staging)})
     assert "hunter2" not in repr(shown_resources(defs))
     client = {"client.id": "me", "sasl.password": {"env": "CANARY"}}
-    given = KafkaSource(bootstrap_servers=staging, client=client)
-    defs = kafka_table(spec, {"prod_cluster": given})
+    cluster = KafkaSource(bootstrap_servers=staging, client=client)
+    defs = kafka_table(spec, {"prod_cluster": cluster})
     shown = shown_resources(defs)["prod_cluster"]
     assert shown.configured_values["bootstrap_servers"].name == "STAGING"
     assert json.loads(shown.configured_values["client"]) == client
     assert shown.resource_type == "windrow.resources.kafka.KafkaSource"
-    with dg.build_resources({"it": (defs.resources or {})["prod_cluster"]}) as made:
-        assert (made.it.bootstrap_servers, dict(made.it.client)) == ("127.0.0.1:7", client)
+    with dg.build_resources({"it": (defs.resources or {})["prod_cluster"]}) as opened:
+        assert (opened.it.bootstrap_servers, dict(opened.it.client)) == ("127.0.0.1:7", client)
 
 
 @pytest.mark.parametrize(
-    "told", [{"env": "KAFKA_PASSWORD"}, {"file": "/run/secrets/kafka-password"}]
+    "password_reference", [{"env": "KAFKA_PASSWORD"}, {"file": "/run/secrets/kafka-password"}]
 )
-def test_a_password_by_reference_stays_one(tmp_path: Path, told: dict[str, str]) -> None:
+def test_a_password_by_reference_stays_one(
+    tmp_path: Path, password_reference: dict[str, str]
+) -> None:
     """A pipeline whose password is a reference becomes definitions, and its resource
     says the same reference, read by nobody yet.
     """
@@ -498,7 +513,7 @@ def test_a_password_by_reference_stays_one(tmp_path: Path, told: dict[str, str])
         "security.protocol": "SASL_SSL",
         "sasl.mechanism": "PLAIN",
         "sasl.username": "me",
-        "sasl.password": told,
+        "sasl.password": password_reference,
     }
     spec = parse_spec(
         {
@@ -512,7 +527,7 @@ def test_a_password_by_reference_stays_one(tmp_path: Path, told: dict[str, str])
     )
     assert kafka_key(spec) in (kafka_table(spec).resources or {})
     source = KafkaSource.of(spec.cluster)
-    assert source.client["sasl.password"] == told
+    assert source.client["sasl.password"] == password_reference
     assert source.cluster().client == spec.cluster.client
 
 
@@ -554,19 +569,19 @@ def test_a_server_has_a_master_of_its_own(more: dict[str, Any]) -> None:
 
 def test_properties_of_a_location_reach_its_spark(monkeypatch: pytest.MonkeyPatch) -> None:
     """Both the Java that is launched early and the context have the master and spark_config."""
-    asked: list[tuple[str, Any]] = []
+    spark_arguments: list[tuple[str, Any]] = []
 
-    def stops(*place: Any) -> None:
-        asked.append(place)
+    def refuse(*arguments: Any) -> None:
+        spark_arguments.append(arguments)
         raise UnreachableError("no Spark here", "setup", "Nothing.")
 
     for name in ("spark_context", "launch_early"):
-        monkeypatch.setattr(f"windrow.resources.spark.{name}", stops)
+        monkeypatch.setattr(f"windrow.resources.spark.{name}", refuse)
     engine = Spark(master="local[1]", spark_config={"spark.executor.memory": "3g"}).engine()
     engine.start()  # an error is told by the first job
     with pytest.raises(UnreachableError, match="no Spark here"):
         next(engine.run(Name(), SPLITS))
-    assert asked == [("local[1]", {"spark.executor.memory": "3g"})] * 2
+    assert spark_arguments == [("local[1]", {"spark.executor.memory": "3g"})] * 2
 
 
 @pytest.mark.spark

@@ -20,14 +20,14 @@ from windrow.ingest.model.plan import Window
 from windrow.ingest.runner.due import LEAST
 
 
-def tick(world: World, at: datetime) -> list[tuple[str, str]] | str:
+def tick(world: World, moment: datetime) -> list[tuple[str, str]] | str:
     """The ranges that a tick asks for, or why it asks for none."""
-    found = ask(world, "things_closed", at)
-    if isinstance(found, str):
-        return found
+    requests = ask(world, "things_closed", moment)
+    if isinstance(requests, str):
+        return requests
     return [
         (r.tags["dagster/asset_partition_range_start"], r.tags["dagster/asset_partition_range_end"])
-        for r in found
+        for r in requests
     ]
 
 
@@ -72,13 +72,13 @@ def test_a_tick_says_what_it_leaves(world: World) -> None:
     done(world, 3, 4)
     [request] = ask(world, "things_closed", hour(100, 5))
     assert isinstance(request, dg.RunRequest)
-    said = f"50 windows before {world.key(100 - LEAST)} not materialized."
-    assert request.tags["windrow/left"].startswith(said)
+    remaining_text = f"50 windows before {world.key(100 - LEAST)} not materialized."
+    assert request.tags["windrow/left"].startswith(remaining_text)
     assert "start a backfill" in request.tags["windrow/left"]
     done(world, *range(100 - LEAST, 100))
-    told = tick(world, hour(100, 5))
-    assert isinstance(told, str)
-    assert told.startswith(f"No closed window is waiting. {said}")
+    skip_message = tick(world, hour(100, 5))
+    assert isinstance(skip_message, str)
+    assert skip_message.startswith(f"No closed window is waiting. {remaining_text}")
     done(world, *range(3), *range(5, 100 - LEAST - 1))
     assert f"1 window before {world.key(100 - LEAST)} not materialized" in tick(world, hour(100, 5))
 
@@ -131,7 +131,7 @@ def test_a_refused_window_blocks_no_other(world: World) -> None:
             world.send(n + 1, 30, b"poison")
     world.fill(1, first=4)
     assert not world.run(1, 3).success
-    assert world.green() == {world.key(2)}
+    assert world.green_keys() == {world.key(2)}
     assert tick(world, hour(5, 5)) == [(world.key(0), world.key(0)), (world.key(4), world.key(4))]
     done(world, 0, 4)
     refused = f"{world.key(1)}, {world.key(3)}"
@@ -166,24 +166,24 @@ def assert_it_fails_and_is_asked_for_again(world: World) -> None:
     assert tick(world, hour(1, 5)) == [(world.key(0), world.key(0))]
 
 
-@pytest.mark.parametrize("wrong", ["ledger", "grid", "receipt"])
-def test_a_wrong_setting_refuses_no_window(world: World, wrong: str) -> None:
+@pytest.mark.parametrize("wrong_setting", ["ledger", "grid", "receipt"])
+def test_a_wrong_setting_refuses_no_window(world: World, wrong_setting: str) -> None:
     """A table of another ledger or grid, or with a damaged receipt, says nothing of a
     window's data: once fixed, it is asked for again.
     """
     world.fill(1)
     ledger, grid = (
         ("another", "hourly")
-        if wrong == "ledger"
-        else (world.ledger_id(), "daily" if wrong == "grid" else "hourly")
+        if wrong_setting == "ledger"
+        else (world.ledger_id(), "daily" if wrong_setting == "grid" else "hourly")
     )
     world.sink.prepare(TableOwner("things", ledger, grid))
-    if wrong == "receipt":
-        world.sink.looks = damaged  # type: ignore[method-assign]
+    if wrong_setting == "receipt":
+        world.sink.looks = raise_damaged  # type: ignore[method-assign]
     assert_it_fails_and_is_asked_for_again(world)
 
 
-def damaged(windows: Sequence[Window]) -> Iterator[None]:
+def raise_damaged(windows: Sequence[Window]) -> Iterator[None]:
     """What a sink says whose receipt is gone."""
     raise DamagedError(
         f"the receipt of window {windows[0].key} is missing", "commit", "Restore it."
@@ -221,13 +221,13 @@ def test_what_failed_at_one_tick_is_asked_for_at_the_next(world: World) -> None:
     """Dagster starts each run key once, so the tick is a part of it; asked twice at one
     tick it is one run.
     """
-    first, again, later = (
-        ask(world, "things_closed", at) for at in (hour(3, 5), hour(3, 5), hour(4, 5))
+    first, repeated, later = (
+        ask(world, "things_closed", moment) for moment in (hour(3, 5), hour(3, 5), hour(4, 5))
     )
     keys = [
-        {request.run_key for request in asked}
-        for asked in (first, again, later)
-        if not isinstance(asked, str)
+        {request.run_key for request in requests}
+        for requests in (first, repeated, later)
+        if not isinstance(requests, str)
     ]
     assert keys[0] == keys[1]
     assert len(keys[0] | keys[2]) == 2
@@ -263,19 +263,19 @@ def test_six_hours_without_ticks_are_caught_up(quarters: World) -> None:
     [(first, last)] = tick(world, world.now)
     assert (first, last) == ("2026-01-05-01:35", "2026-01-05-07:20")
     assert world.run_range(first, last).success
-    assert len(world.green()) == 30
+    assert len(world.green_keys()) == 30
     assert tick(world, world.now) == "No closed window is waiting."
-    held = [c.receipt for c in world.sink.receipts()]
-    assert [r.window.end for r in held[:-1]] == [r.window.start for r in held[1:]]
-    behind = {
-        tp: {o: what for o, what in offsets.items() if world.minute_of(tp, o) < 7 * 60 + 35}
-        for tp, offsets in world.sent.items()
+    receipts = [c.receipt for c in world.sink.receipts()]
+    assert [r.window.end for r in receipts[:-1]] == [r.window.start for r in receipts[1:]]
+    older_messages = {
+        tp: {o: message for o, message in offsets.items() if world.minute_of(tp, o) < 7 * 60 + 35}
+        for tp, offsets in world.sent_messages.items()
     }
-    before = {
-        tp: {o: what for o, what in offsets.items() if world.minute_of(tp, o) >= 5}
-        for tp, offsets in behind.items()
+    expected_messages = {
+        tp: {o: message for o, message in offsets.items() if world.minute_of(tp, o) >= 5}
+        for tp, offsets in older_messages.items()
     }
-    world.sent = before
+    world.sent_messages = expected_messages
     assert world.verdict().ok, world.verdict()
 
 

@@ -57,10 +57,10 @@ def env(database: str, monkeypatch: pytest.MonkeyPatch) -> Mapping[str, str]:
 
 def home(folder: Path, name: str) -> Path:
     """The DAGSTER_HOME of a machine, with the dagster.yaml that the containers have."""
-    made = folder / name
-    made.mkdir()
-    shutil.copy(SETTINGS, made)
-    return made
+    machine_home = folder / name
+    machine_home.mkdir()
+    shutil.copy(SETTINGS, machine_home)
+    return machine_home
 
 
 @contextmanager
@@ -134,33 +134,38 @@ def test_two_machines_on_one_history(
     Both succeed, the table has each hour once, and a webserver of a third home shows
     both runs and all that they materialized.
     """
-    place = Place(kafka, five_hours(kafka), tmp_path, {"state": postgres_url})
-    here, one, other = (home(tmp_path, name) for name in ("here", "one", "other"))
-    make_dagsters_tables(here)
+    setup = Place(kafka, five_hours(kafka), tmp_path, {"state": postgres_url})
+    reader_home, first_home, second_home = (
+        home(tmp_path, name) for name in ("here", "one", "other")
+    )
+    make_dagsters_tables(reader_home)
     runs = [
         dagster_run(
-            place,
-            at,
+            setup,
+            machine_home,
             first,
             last,
             "commit.before:stop",
             tags=BACKFILL,
-            env={**env, "HOME": str(at)},
+            env={**env, "HOME": str(machine_home)},
         )
-        for at, first, last in ((one, 1, 3), (other, 3, 5))
+        for machine_home, first, last in ((first_home, 1, 3), (second_home, 3, 5))
     ]
     for run in runs:
         wait_until_stopped(run)
-    with dg.DagsterInstance.from_config(str(here)) as instance:
+    with dg.DagsterInstance.from_config(str(reader_home)) as instance:
         started = instance.get_runs(dg.RunsFilter(tags=BACKFILL))
         assert [run.status for run in started] == [dg.DagsterRunStatus.STARTED] * 2
     wake_to_the_end(runs, 240)
-    report = verdict(place, visible(kafka, place.topic))
+    report = verdict(setup, visible(kafka, setup.topic))
     assert report.ok, report
-    receipts = [c.receipt for c in place.pipeline().sink.receipts()]
+    receipts = [c.receipt for c in setup.pipeline().sink.receipts()]
     assert [r.generation for r in receipts] == [0] * 5
-    shown = {n: receipts_shown(place, here, n) for n in range(1, 6)}
-    assert {n: sorted(recovered for _, recovered in of) for n, of in shown.items()} == {
+    shown = {n: receipts_shown(setup, reader_home, n) for n in range(1, 6)}
+    assert {
+        n: sorted(recovered for _, recovered in shown_receipts)
+        for n, shown_receipts in shown.items()
+    } == {
         1: [False],
         2: [False],
         3: [False, True],
@@ -180,8 +185,8 @@ def test_two_machines_on_one_history(
         run.run_id: "SUCCESS" for run in started
     }
     hours: dict[str, list[str]] = {run.run_id: [] for run in started}
-    for each in data["assetOrError"]["assetMaterializations"]:
-        hours[each["runId"]].append(each["partition"])
+    for event in data["assetOrError"]["assetMaterializations"]:
+        hours[event["runId"]].append(event["partition"])
     assert sorted(map(sorted, hours.values())) == [
-        [f"2026-01-05-0{n}:00" for n in of] for of in ((1, 2, 3), (3, 4, 5))
+        [f"2026-01-05-0{n}:00" for n in run_hours] for run_hours in ((1, 2, 3), (3, 4, 5))
     ]

@@ -31,15 +31,17 @@ FIRST = ["summary", "rows_written", "dead_letters", "skipped", "late", "early", 
 
 
 def table_asset(world: World) -> dg.AssetSpec:
-    [found] = [s for s in world.defs.resolve_all_asset_specs() if s.key == dg.AssetKey(["things"])]
-    return found
+    [asset_spec] = [
+        s for s in world.defs.resolve_all_asset_specs() if s.key == dg.AssetKey(["things"])
+    ]
+    return asset_spec
 
 
 def columns_of(schema: dg.TableSchema) -> dict[str, tuple[bool, list[str]]]:
     return {c.name: (c.constraints.nullable, list(c.constraints.other)) for c in schema.columns}
 
 
-def shown(world: World, n: int = 0) -> dict[str, Any]:
+def entries_of(world: World, n: int = 0) -> dict[str, Any]:
     return {name: value.value for name, value in world.metadata(n).items()}
 
 
@@ -52,16 +54,16 @@ def test_what_matters_comes_first(world: World) -> None:
     world.send(0, 1, b'{"id": 1}')
     assert world.run(0).success
     assert world.run(1).success
-    for found in (world.metadata(0), world.metadata(1)):
-        assert next(iter(found)) == "summary"
-        assert [name for name in found if name in FIRST] == FIRST
-        assert "recovered" not in found
-        assert not {"deletes", "lookup_hits", "dead_replayed", "batch"} & set(found)
+    for metadata in (world.metadata(0), world.metadata(1)):
+        assert next(iter(metadata)) == "summary"
+        assert [name for name in metadata if name in FIRST] == FIRST
+        assert "recovered" not in metadata
+        assert not {"deletes", "lookup_hits", "dead_replayed", "batch"} & set(metadata)
     first, second = (
         {n for n, v in world.metadata(n).items() if isinstance(v.value, int | float)}
         for n in (0, 1)
     )
-    assert (first, shown(world, 1)["dead_letters"]) == (second, 1)
+    assert (first, entries_of(world, 1)["dead_letters"]) == (second, 1)
 
 
 def test_every_entry_is_explained(tmp_path: Path, instance: dg.DagsterInstance) -> None:
@@ -80,7 +82,9 @@ def test_every_entry_is_explained(tmp_path: Path, instance: dg.DagsterInstance) 
     assert world.run(1).success
     assert world.run(1, on_committed="replace").success
     assert world.run(1).success
-    entries = {name for event in world.shown() for name in event if not name.startswith("dagster/")}
+    entries = {
+        name for event in world.plain_events() for name in event if not name.startswith("dagster/")
+    }
     assert {"generation", "recovered", "group_offsets", "dead_reasons"} <= entries <= set(ENTRIES)
     page = (Path(__file__).parents[2] / "docs" / "dagster.md").read_text(encoding="utf-8")
     explained = re.findall(r"^\| `(\w+)` \|", section("What an event says", page), re.MULTILINE)
@@ -96,7 +100,7 @@ def test_the_window_is_told_as_the_command_takes_it(world: World) -> None:
     """The window's start and end stand in one entry, as `--window` takes them."""
     world.fill(1)
     assert world.run(0).success
-    assert shown(world)["window"] == "2026-01-05T00:00:00Z/2026-01-05T01:00:00Z"
+    assert entries_of(world)["window"] == "2026-01-05T00:00:00Z/2026-01-05T01:00:00Z"
 
 
 def test_lag_is_of_the_newest_window_only(world: World) -> None:
@@ -109,7 +113,7 @@ def test_lag_is_of_the_newest_window_only(world: World) -> None:
     assert world.run(0).success
     assert not {"lag", "lag_records", "lag_seconds"} & set(world.metadata(0))
     assert world.run(2).success
-    assert shown(world, 2)["lag_records"] == 60
+    assert entries_of(world, 2)["lag_records"] == 60
 
 
 def test_columns_keep_their_checks(world: World) -> None:
@@ -121,8 +125,8 @@ def test_columns_keep_their_checks(world: World) -> None:
     assert columns_of(declared)["_offset"] == (False, [])
     world.fill(1)
     assert world.run(0).success
-    found = shown(world)["dagster/column_schema"]
-    assert found == declared
+    shown_schema = entries_of(world)["dagster/column_schema"]
+    assert shown_schema == declared
 
 
 class Before(pa.DataFrameModel):
@@ -150,14 +154,16 @@ def test_columns_of_an_older_schema_claim_nothing() -> None:
     that are still what they were.
     """
     now = Columns.of(Now)
-    found = column_schema(Columns.of(Before).described(), now, DEFAULT)
+    older_schema = column_schema(Columns.of(Before).described(), now, DEFAULT)
     assert {
-        name: other for name, (_, other) in columns_of(found).items() if not name.startswith("_")
+        name: constraints
+        for name, (_, constraints) in columns_of(older_schema).items()
+        if not name.startswith("_")
     } == {
         "id": columns_of(declared_schema(now, DEFAULT))["id"][1],
         "kind": [],
     }
-    assert list(found.constraints.other) == []
+    assert list(older_schema.constraints.other) == []
     assert list(column_schema(now.described(), now, DEFAULT).constraints.other) == ["sane"]
 
 
@@ -216,22 +222,22 @@ def test_rows_and_messages_are_told_apart_where_they_differ(world: World) -> Non
     """A window whose messages became other numbers of rows says how many became none."""
     world.fill(1)
     assert world.run(0).success
-    assert shown(world)["filtered"] == 0
-    held = world.receipt_of(0)
-    split, *others = held.splits
+    assert entries_of(world)["filtered"] == 0
+    receipt_before = world.receipt_of(0)
+    split, *others = receipt_before.splits
     fewer = msgspec.structs.replace(
         split, valid=split.valid - 2, filtered=2, rows=50, rows_staged=50
     )
     receipt = msgspec.structs.replace(
-        held, splits=(fewer, *others), counts=Counts.total([fewer, *others])
+        receipt_before, splits=(fewer, *others), counts=Counts.total([fewer, *others])
     )
-    found = window_metadata(
+    metadata = window_metadata(
         world.spec, world.columns, Result(Committed(receipt, 1), recovered=False)
     )
     rows = 50 + sum(s.rows for s in others)
-    assert (found["rows_written"], found["dagster/partition_row_count"]) == (rows, rows)
-    assert (found["messages_read"], found["filtered"]) == (60, 2)
-    first, *_ = found["offsets"].records
+    assert (metadata["rows_written"], metadata["dagster/partition_row_count"]) == (rows, rows)
+    assert (metadata["messages_read"], metadata["filtered"]) == (60, 2)
+    first, *_ = metadata["offsets"].records
     assert first.data["rows"] == 50
 
 
@@ -247,7 +253,10 @@ def test_the_asset_says_where_it_is_from_and_where_it_is(world: World, tmp_path:
     assert spec.metadata["dagster/uri"] == world.spec.sink_path()
     assert spec.kinds == {"kafka", "spark", "deltalake"}
     opened = spec.metadata["dagster/code_references"].code_references
-    assert [Path(one.file_path) for one in opened] == [file, Path(__file__).parent / "things.py"]
+    assert [Path(reference.file_path) for reference in opened] == [
+        file,
+        Path(__file__).parent / "things.py",
+    ]
 
 
 def test_a_run_says_what_it_reads(world: World) -> None:
@@ -256,8 +265,8 @@ def test_a_run_says_what_it_reads(world: World) -> None:
     """
     world.fill(2)
     result = world.run(0, 1)
-    said = [entry.user_message for entry in world.instance.all_logs(result.run_id)]
-    assert "Reading 2 windows from 2026-01-05T00:00:00Z on: 4 splits" in said
+    log_lines = [entry.user_message for entry in world.instance.all_logs(result.run_id)]
+    assert "Reading 2 windows from 2026-01-05T00:00:00Z on: 4 splits" in log_lines
 
 
 def test_the_newest_event_shows_the_whole_table(world: World, tmp_path: Path) -> None:

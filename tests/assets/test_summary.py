@@ -25,7 +25,7 @@ from windrow.ingest.source.enumerator.completeness import WindowState
 SVG = "{http://www.w3.org/2000/svg}"
 
 
-def said(world: World, n: int) -> str:
+def sentences_of(world: World, n: int) -> str:
     """The sentences of a window's summary, without the picture."""
     text = str(world.metadata(n)["summary"].value)
     return text.partition("\n\n![")[0]
@@ -55,7 +55,7 @@ def test_what_happened_is_said_first(tmp_path: Path, instance: dg.DagsterInstanc
     world.fill(1, first=2)
     world.broker.delete_records(TopicPartition(TOPIC, 1), 10)
     assert world.run(0, 1).success
-    assert said(world, 0) == (
+    assert sentences_of(world, 0) == (
         "In the table: **50 rows** of 50 messages. **Messages may be lost**, see `partial`."
         " Complete: its hours are over in every topic-partition."
     )
@@ -63,14 +63,16 @@ def test_what_happened_is_said_first(tmp_path: Path, instance: dg.DagsterInstanc
         r"In the table: \*\*61 rows\*\* of 62 messages\. \*\*1 dead letter\*\* \(most: `.+`\);"
         r" 1 message of earlier windows, late\. Complete: its hours are over in every"
         r" topic-partition\. Behind it, unread then: 60 offsets, the oldest 4 d 2 h old\.",
-        said(world, 1),
+        sentences_of(world, 1),
     )
     image = re.search(r"\(<(data:[^<>]+)>\)", str(world.metadata(1)["summary"].value))
     assert image is not None
     assert drawn(image[1]) == {"committed": 2, "late": 1, "dead": 1}
     assert world.run(0).success
-    assert said(world, 0).startswith("In the table: **50 rows** of 50 messages, by an earlier")
-    assert "Late: its hours are over, and 1 message of its hours came" in said(world, 0)
+    assert sentences_of(world, 0).startswith(
+        "In the table: **50 rows** of 50 messages, by an earlier"
+    )
+    assert "Late: its hours are over, and 1 message of its hours came" in sentences_of(world, 0)
 
 
 def test_fields_that_no_column_is_for_are_told(world: World) -> None:
@@ -80,8 +82,9 @@ def test_fields_that_no_column_is_for_are_told(world: World) -> None:
         world.send(0, 30, value)
     world.fill(1, first=1)
     assert world.run(0).success
-    assert "lost. **2 messages** with fields that no column is for (most: `issue`)." in said(
-        world, 0
+    assert (
+        "lost. **2 messages** with fields that no column is for (most: `issue`)."
+        in sentences_of(world, 0)
     )
     assert world.metadata(0)["ignored"].value == 2
 
@@ -113,27 +116,33 @@ def test_a_summary_is_shown_where_it_stands(world: World) -> None:
     """
     world.fill(1)
     assert world.run(0).success
-    held = world.receipt_of(0)
-    [one, *_] = held.splits
+    stored_receipt = world.receipt_of(0)
+    [first_split, *_] = stored_receipt.splits
     splits = [
         msgspec.structs.replace(
-            one, topic="t" * 249, partition=n, valid=10**9 + n, dead=n % 2, late=n, skipped=10**6
+            first_split,
+            topic="t" * 249,
+            partition=n,
+            valid=10**9 + n,
+            dead=n % 2,
+            late=n,
+            skipped=10**6,
         )
         for n in range(1000)
     ]
-    receipt = msgspec.structs.replace(held, splits=tuple(splits))
+    receipt = msgspec.structs.replace(stored_receipt, splits=tuple(splits))
     bars = bars_of(receipt, 4)
     assert ([label for label, _ in bars][-1], {parts["dead"] for _, parts in bars}) == ("999", {1})
     assert drawn(picture(bars)) == dict.fromkeys(COLOURS, 4)
-    other = msgspec.structs.replace(splits[-1], topic="u" * 249)
-    receipt = msgspec.structs.replace(receipt, splits=(*splits, other))
+    other_topic_split = msgspec.structs.replace(splits[-1], topic="u" * 249)
+    receipt = msgspec.structs.replace(receipt, splits=(*splits, other_topic_split))
     assert bars_of(receipt, 1)[-1][0] == f"{'u' * 20}[999]"
     text = summary(Result(Committed(receipt, 1), recovered=False), Lag(0, 0.0, 0, 0, ()), None)
     assert text.count("%3C/text") > 3
     assert len(text) <= LONGEST_TEXT == 999
     four = [
         msgspec.structs.replace(
-            one,
+            first_split,
             partition=n,
             valid=600,
             dead=n % 2,
@@ -145,11 +154,11 @@ def test_a_summary_is_shown_where_it_stands(world: World) -> None:
         )
         for n in range(4)
     ]
-    receipt = msgspec.structs.replace(held, splits=tuple(four), counts=Counts.total(four))
+    receipt = msgspec.structs.replace(stored_receipt, splits=tuple(four), counts=Counts.total(four))
     state = WindowState("complete", None, 0, 0, 0)
     text = summary(Result(Committed(receipt, 1), recovered=False), None, state)
     assert drawn(text.partition("(<")[2].rstrip(">)"))["committed"] == 4, "with all to tell"
-    small = summary(Result(Committed(held, 1), recovered=False), None, None)
+    small = summary(Result(Committed(stored_receipt, 1), recovered=False), None, None)
     assert drawn(small.partition("(<")[2].rstrip(">)")) == {"committed": 2}
 
 

@@ -44,16 +44,16 @@ def two_topics(tmp_path: Path, instance: dg.DagsterInstance, **source: object) -
     return world
 
 
-def observed(world: World) -> dict[str, dg.AssetObservation]:
+def observe(world: World) -> dict[str, dg.AssetObservation]:
     """What observing all of the pipeline's sources shows, by asset."""
     keys = upstream_keys(world.spec)
-    defs = dg.Definitions(topic_assets(world.spec), resources=world.reached(MemorySource))
+    defs = dg.Definitions(topic_assets(world.spec), resources=world.topic_resources(MemorySource))
     job = defs.resolve_implicit_global_asset_job_def()
     result = job.execute_in_process(instance=world.instance, asset_selection=keys)
-    found = [
+    observations = [
         e.asset_observation_data.asset_observation for e in result.get_asset_observation_events()
     ]
-    return {o.asset_key.to_user_string(): o for o in found}
+    return {o.asset_key.to_user_string(): o for o in observations}
 
 
 def deps_of(defs: dg.Definitions, table: str = "things") -> set[str]:
@@ -67,8 +67,8 @@ def test_each_named_topic_is_an_asset(tmp_path: Path, instance: dg.DagsterInstan
     """
     world = two_topics(tmp_path, instance, topic=[TOPIC, OTHER])
     assert deps_of(world.defs) == {f"kafka/{TOPIC}", f"kafka/{OTHER}"}
-    seen = observed(world)
-    assert {key: o.metadata["messages"].value for key, o in seen.items()} == {
+    observations = observe(world)
+    assert {key: o.metadata["messages"].value for key, o in observations.items()} == {
         f"kafka/{TOPIC}": 120,
         f"kafka/{OTHER}": 9,
     }
@@ -101,18 +101,18 @@ def test_a_snapshot_is_what_an_observation_shows(world: World) -> None:
             TopicPartition(TOPIC, 1), b"1", timestamp=hour(0), transaction=open_one
         )
         snapshot = MemorySource(world).reading(world.spec).snapshot_offsets()
-        [seen] = observed(world).values()
+        [observation] = observe(world).values()
     assert snapshot.logs == {
         TopicPartition(TOPIC, 0): LogOffsets(3, 30, 30),
         TopicPartition(TOPIC, 1): LogOffsets(0, 30, 31),
     }
     assert [
         {name: line.data[name] for name in ("partition", "earliest", "stable", "latest")}
-        for line in seen.metadata["offsets"].records
+        for line in observation.metadata["offsets"].records
     ] == [
         {"partition": tp.partition, **msgspec.to_builtins(log)} for tp, log in snapshot.logs.items()
     ]
-    assert seen.metadata["messages"].value == 57
+    assert observation.metadata["messages"].value == 57
 
 
 def test_lag_and_head_are_numbers_of_each_observation(
@@ -123,22 +123,22 @@ def test_lag_and_head_are_numbers_of_each_observation(
     has the rest.
     """
     world.fill(3)
-    seen = []
+    head_and_lag = []
     for n in (None, 0, 2):
         assert n is None or world.run(n).success
-        [event] = observed(world).values()
-        seen.append([event.metadata[name].value for name in ("head", "lag_records")])
-    assert seen == [[180, 180], [180, 120], [180, 0]]
+        [event] = observe(world).values()
+        head_and_lag.append([event.metadata[name].value for name in ("head", "lag_records")])
+    assert head_and_lag == [[180, 180], [180, 120], [180, 0]]
     file = world.spec.state_url().removeprefix("sqlite:///")
     with closing(sqlite3.connect(file, isolation_level=None)) as ledger:
         ledger.execute(
             "UPDATE windrow_ledger_2 SET value = replace(value, '\"offset\":90', '\"offset\":91')"
             " WHERE kind = 'boundary'"
         )
-    [event] = observed(world).values()
+    [event] = observe(world).values()
     assert ("lag_records" in event.metadata, event.metadata["head"].value) == (False, 180)
     monkeypatch.setattr(LedgerState, "ledger", away)
-    [event] = observed(world).values()
+    [event] = observe(world).values()
     assert ("lag_records" in event.metadata, event.metadata["head"].value) == (False, 180)
 
 
@@ -152,18 +152,18 @@ def test_a_pattern_is_one_asset(tmp_path: Path, instance: dg.DagsterInstance) ->
     """
     world = two_topics(tmp_path, instance, topic_pattern=r"shop\..*")
     assert deps_of(world.defs) == {"kafka/pattern/topics-of-things"}
-    [first] = observed(world).values()
+    [first] = observe(world).values()
     assert [r.data["topic"] for r in first.metadata["topics"].value.records] == [OTHER, TOPIC]
     assert first.metadata["partitions"].value == 5
     world.broker.create_topic("shop.new")
     world.broker.create_topic("shopping")
-    [again] = observed(world).values()
-    assert [r.data["topic"] for r in again.metadata["topics"].value.records] == [
+    [second] = observe(world).values()
+    assert [r.data["topic"] for r in second.metadata["topics"].value.records] == [
         "shop.new",
         OTHER,
         TOPIC,
     ]
-    assert again.data_version == first.data_version
+    assert second.data_version == first.data_version
     assert world.run(0).success
     lineage = world.metadata(0)["dagster/column_lineage"].value.deps_by_column
     assert lineage["_offset"] == [
@@ -175,7 +175,7 @@ def test_some_partitions_are_their_topics(tmp_path: Path, instance: dg.DagsterIn
     """Explicit partitions hang on their topics, which are observed whole."""
     world = two_topics(tmp_path, instance, partitions={TOPIC: [1], OTHER: [0, 2]})
     assert deps_of(world.defs) == {f"kafka/{TOPIC}", f"kafka/{OTHER}"}
-    assert observed(world)[f"kafka/{OTHER}"].metadata["partitions"].value == 3
+    assert observe(world)[f"kafka/{OTHER}"].metadata["partitions"].value == 3
     assert world.run(0).success
     assert ranges(world.metadata(0)["offsets"]) == {
         TOPIC: {"1": [0, 30]},
@@ -185,8 +185,8 @@ def test_some_partitions_are_their_topics(tmp_path: Path, instance: dg.DagsterIn
 
 def test_two_pipelines_on_one_topic_merge_by_hand(world: World) -> None:
     """Whoever merges two pipelines of one topic gets both tables on one topic asset."""
-    other = world.spec.model_copy(update={"id": "others"})
-    merged = dg.Definitions.merge(world.defs, kafka_table(other, {SPARK_KEY: world.tasks}))
+    other_spec = world.spec.model_copy(update={"id": "others"})
+    merged = dg.Definitions.merge(world.defs, kafka_table(other_spec, {SPARK_KEY: world.tasks}))
     dg.Definitions.validate_loadable(merged)
     keys = [s.key.to_user_string() for s in merged.resolve_all_asset_specs()]
     tables = {"others", "things"}
@@ -200,10 +200,10 @@ def test_two_component_files_on_one_topic(source: dict[str, object]) -> None:
     once, and can be used.
     """
     with create_defs_folder_sandbox(project_name="sandbox") as sandbox:
-        for name, its in (("one", source), ("two", {"topic": TOPIC})):
+        for name, topic_source in (("one", source), ("two", {"topic": TOPIC})):
             attributes = {
                 "id": name,
-                "source": {**SERVERS, **its},
+                "source": {**SERVERS, **topic_source},
                 "window": {"grid": "hourly", "start": "2026-01-05T00:00:00Z"},
                 "decode": {"schema": "tests.assets.things:Thing"},
                 "sink": {"path": f"lake/{name}"},
@@ -224,27 +224,27 @@ def test_the_resource_is_told_all_that_the_spec_says(world: World) -> None:
     """Isolation, tuning and client properties of a spec reach its KafkaSource, or go
     with what is asked of it, and reach the client.
     """
-    told = {
+    source_section = {
         **SERVERS,
         "topic": TOPIC,
         "isolation": "read_uncommitted",
         "tuning": {"batch_messages": 5},
     }
     spec = World.spec_of(
-        Path("/tmp"), source={**told, "client": {"client.id": "me", "client.rack": "a"}}
+        Path("/tmp"), source={**source_section, "client": {"client.id": "me", "client.rack": "a"}}
     )
     source = KafkaSource.of(spec.cluster)
     assert dict(source.client) == {"client.id": "me", "client.rack": "a"}
     assert dict(source.tuning) == {"batch_messages": 5}
     _, reader = source.connect(spec.source.isolation)
-    made = reader(ReadPlan("c", {}, "fail"))
-    assert isinstance(made, KafkaReader)
-    wanted = {
+    kafka_reader = reader(ReadPlan("c", {}, "fail"))
+    assert isinstance(kafka_reader, KafkaReader)
+    expected = {
         "isolation.level": "read_uncommitted",
         "client.rack": "a",
         "client.id": "me",
     }
-    assert {name: made.properties[name] for name in wanted} == wanted
+    assert {name: kafka_reader.properties[name] for name in expected} == expected
     with pytest.raises(
         SpecError, match=r"the resource KafkaSource:\n  tuning\.stall_timeout: must be a duration"
     ):
@@ -325,8 +325,8 @@ def test_metadata_columns_go_by_their_names(tmp_path: Path, instance: dg.Dagster
         "_window",
     }
     deps = {
-        name: [d.column_name for d in found]
-        for name, found in shown["dagster/column_lineage"].value.deps_by_column.items()
+        name: [d.column_name for d in column_deps]
+        for name, column_deps in shown["dagster/column_lineage"].value.deps_by_column.items()
     }
     assert deps == {
         "id": ["value"],
@@ -360,12 +360,12 @@ def test_a_schedule_observes_the_topics(tmp_path: Path, instance: dg.DagsterInst
         },
     )
     result = on_broker.resolve_job_def("things_topics").execute_in_process(instance=world.instance)
-    found = {
+    observed_keys = {
         e.asset_observation_data.asset_observation.asset_key.to_user_string()
         for e in result.get_asset_observation_events()
     }
-    assert found == {f"kafka/{TOPIC}", f"kafka/{OTHER}"}
-    assert world.shown() == []
+    assert observed_keys == {f"kafka/{TOPIC}", f"kafka/{OTHER}"}
+    assert world.plain_events() == []
     world.instance.create_run_for_job(
         world.defs.resolve_job_def("things_topics"), status=dg.DagsterRunStatus.STARTED
     )

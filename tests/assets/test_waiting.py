@@ -46,7 +46,7 @@ class Downstream:
             resources=resources,
         ) as context:  # as Dagster's daemon does
             data = self.sensor.evaluate_tick(context)
-        self.said = data.skip_message or ""
+        self.skip_message = data.skip_message or ""
         if saved and data.cursor is not None:
             self.cursor = data.cursor
         return list(data.run_requests or [])
@@ -68,7 +68,7 @@ def test_it_waits_until_the_hours_are_over_everywhere(world: World, downstream: 
     assert world.run(0, 2).success
     assert downstream.keys() == [world.key(0), world.key(1)]
     assert downstream.keys() == []
-    assert "hold the watermark at 2026-01-05T02:00:00Z" in downstream.said
+    assert "hold the watermark at 2026-01-05T02:00:00Z" in downstream.skip_message
     world.fill(1, first=3)
     assert world.run(3).success
     assert downstream.keys() == [world.key(2)]
@@ -144,7 +144,7 @@ def test_other_partitions_are_refused(world: World) -> None:
     what to do, instead of failing at each tick; one that has more of them is not.
     """
 
-    def refused(target: dg.AssetsDefinition | dg.JobDefinition) -> str:
+    def refusal_of(target: dg.AssetsDefinition | dg.JobDefinition) -> str:
         with pytest.raises(SpecError) as raised:
             when_complete(world.spec, target)
         return str(raised.value)
@@ -157,15 +157,15 @@ def test_other_partitions_are_refused(world: World) -> None:
         return downstream
 
     daily = asset(dg.DailyPartitionsDefinition("2026-01-05"))
-    assert "downstream can't wait for windows of things" in refused(daily)
-    assert "but Daily, starting 2026-01-05 UTC" in refused(daily)
-    assert "partitions_def=partitions_of(spec)" in refused(daily)
-    assert "but none" in refused(asset(None))
+    assert "downstream can't wait for windows of things" in refusal_of(daily)
+    assert "but Daily, starting 2026-01-05 UTC" in refusal_of(daily)
+    assert "partitions_def=partitions_of(spec)" in refusal_of(daily)
+    assert "but none" in refusal_of(asset(None))
     later = asset(dg.HourlyPartitionsDefinition("2026-01-06-00:00"))
-    assert "starting 2026-01-06" in refused(later)
+    assert "starting 2026-01-06" in refusal_of(later)
     with pytest.raises(SpecError):
         when_complete(world.spec, [asset(partitions_of(world.spec)), daily])
     plain = dg.Definitions(assets=[daily]).resolve_implicit_global_asset_job_def()
-    assert "can't wait for windows" in refused(plain)
+    assert "can't wait for windows" in refusal_of(plain)
     when_complete(world.spec, asset(dg.HourlyPartitionsDefinition("2025-01-01-00:00")))
     when_complete(world.spec, [asset(partitions_of(world.spec))])

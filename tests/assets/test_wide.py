@@ -33,20 +33,27 @@ def test_an_event_of_a_thousand_topic_partitions_is_small(
                 world.send(hour, minute, b'{"id": %d}' % partition, partition, WIDE)
         world.send(hour, 2, b"poison", PARTITIONS - 1, WIDE)
     assert world.run(0).success
-    found = world.metadata(0)
-    sizes = {name: len(dg.serialize_value(value)) for name, value in found.items()}
+    metadata = world.metadata(0)
+    sizes = {name: len(dg.serialize_value(value)) for name, value in metadata.items()}
     assert sum(sizes.values()) < LIMIT, sizes
     assert (
-        found["rows_written"].value,
-        found["dead_letters"].value,
-        found["topic_partitions"].value,
+        metadata["rows_written"].value,
+        metadata["dead_letters"].value,
+        metadata["topic_partitions"].value,
     ) == (PARTITIONS + 10, 1, PARTITIONS)
-    listed = [line.data["partition"] for line in found["offsets"].records]
-    assert listed == sorted(listed)
-    assert (len(listed), {50, 950, PARTITIONS - 1} <= set(listed)) == (SHOWN, True)
-    behind = [line.data["partition"] for line in found["lag"].records]
-    assert (len(behind), {50, 950, PARTITIONS - 1} <= set(behind)) == (SHOWN, True)
-    assert (
-        found["receipt_command"].value == "windrow show SPEC --window 2026-01-05T00:00:00Z --json"
+    listed_partitions = [line.data["partition"] for line in metadata["offsets"].records]
+    assert listed_partitions == sorted(listed_partitions)
+    assert (len(listed_partitions), {50, 950, PARTITIONS - 1} <= set(listed_partitions)) == (
+        SHOWN,
+        True,
     )
-    assert "receipt" not in found
+    lagging_partitions = [line.data["partition"] for line in metadata["lag"].records]
+    assert (len(lagging_partitions), {50, 950, PARTITIONS - 1} <= set(lagging_partitions)) == (
+        SHOWN,
+        True,
+    )
+    assert (
+        metadata["receipt_command"].value
+        == "windrow show SPEC --window 2026-01-05T00:00:00Z --json"
+    )
+    assert "receipt" not in metadata

@@ -28,7 +28,7 @@ def failure_of(result: dg.ExecuteInProcessResult) -> str:
     return failed.step_failure_data.error_display_string
 
 
-def passed(result: dg.ExecuteInProcessResult) -> dict[str, bool]:
+def passed_by_check(result: dg.ExecuteInProcessResult) -> dict[str, bool]:
     """What each check of a run said."""
     return {e.check_name: e.passed for e in result.get_asset_check_evaluations()}
 
@@ -38,7 +38,7 @@ def test_one_window(world: World) -> None:
     world.fill(3)
     result = world.run(1)
     assert result.success
-    assert world.green() == {world.key(1)}
+    assert world.green_keys() == {world.key(1)}
     assert world.receipt_of(1).counts.valid == 60
     [event] = of_table(result)
     assert event.partition == world.key(1)
@@ -48,7 +48,7 @@ def test_a_range_is_one_run_in_order(world: World) -> None:
     """A range commits each of its windows, in the order of time, in one run."""
     world.fill(4)
     assert world.run(0, 3).success
-    assert world.green() == {world.key(n) for n in range(4)}
+    assert world.green_keys() == {world.key(n) for n in range(4)}
     staged = [world.receipt_of(n).staged_at for n in range(4)]
     assert staged == sorted(staged)
     assert {world.receipt_of(n).request for n in range(4)} == {world.receipt_of(0).request}
@@ -100,9 +100,9 @@ def test_a_second_run_writes_nothing(world: World) -> None:
     """What is committed is reported as recovered; the table stays as it is."""
     world.fill(2)
     assert world.run(0, 1).success
-    before = [world.receipt_of(n) for n in range(2)]
+    receipts_before = [world.receipt_of(n) for n in range(2)]
     assert world.run(0, 1).success
-    assert [world.receipt_of(n) for n in range(2)] == before
+    assert [world.receipt_of(n) for n in range(2)] == receipts_before
     assert world.metadata(0)["recovered"].value is True
 
 
@@ -125,7 +125,7 @@ def test_a_refused_window_is_passed_over(world: World) -> None:
     world.fill(1, first=3)
     result = world.run(0, 3)
     assert not result.success
-    assert world.green() == {world.key(0), world.key(1), world.key(3)}
+    assert world.green_keys() == {world.key(0), world.key(1), world.key(3)}
     assert f"Window {world.key(2)}: 1 of 4 windows refused: 2026-01-05T02:00:00Z" in failure_of(
         result
     )
@@ -143,7 +143,7 @@ def test_what_stops_a_run_names_what_was_not_tried(world: World) -> None:
     world.fill(1)
     world.now = hour(1, 10)
     result = world.run(0, 3)
-    assert world.green() == {world.key(0)}
+    assert world.green_keys() == {world.key(0)}
     assert "Not tried: 2026-01-05T02:00:00Z to 2026-01-05T03:00:00Z, 2 windows." in failure_of(
         result
     )
@@ -174,7 +174,7 @@ def test_what_may_pass_by_itself_is_retried(world: World, monkeypatch: pytest.Mo
     world.retry(1)
     assert world.run(0).success
     assert world.attempts > 1
-    assert world.green() == {world.key(0)}
+    assert world.green_keys() == {world.key(0)}
 
 
 def test_the_check_holds_copies_against_receipts(world: World) -> None:
@@ -183,7 +183,7 @@ def test_the_check_holds_copies_against_receipts(world: World) -> None:
     """
     world.fill(3)
     good = world.run(0, 1)
-    assert passed(good) == {
+    assert passed_by_check(good) == {
         "receipts": True,
         "loss": True,
         "retention_margin": True,
@@ -208,30 +208,35 @@ def test_the_check_asks_where_windows_are_cut(
     """
     world.fill(2)
     assert world.run(0, 1).success
-    one, other = world.receipt_of(0), world.receipt_of(1)
-    start = other.plan.start
+    first, second = world.receipt_of(0), world.receipt_of(1)
+    start = second.plan.start
 
-    def starting(**changes: object) -> Receipt:
+    def receipt_starting(**changes: object) -> Receipt:
         marks = (msgspec.structs.replace(start.marks[0], **changes), *start.marks[1:])
         plan = msgspec.structs.replace(
-            other.plan, start=msgspec.structs.replace(start, marks=marks)
+            second.plan, start=msgspec.structs.replace(start, marks=marks)
         )
-        return msgspec.structs.replace(other, plan=plan, digest=plan.digest)
+        return msgspec.structs.replace(second, plan=plan, digest=plan.digest)
 
-    assert gaps([one, starting(how="clamped", leader_epoch=99)]) == []
-    replaced = msgspec.structs.replace(starting(offset=start.marks[0].offset + 1), generation=1)
-    [told] = gaps([one, replaced])
-    assert told.startswith(
-        f"{one.window.key} stops elsewhere than {other.window.key} starts: {start.marks[0].tp} at "
+    assert gaps([first, receipt_starting(how="clamped", leader_epoch=99)]) == []
+    replaced = msgspec.structs.replace(
+        receipt_starting(offset=start.marks[0].offset + 1), generation=1
+    )
+    [gap] = gaps([first, replaced])
+    assert gap.startswith(
+        f"{first.window.key} stops elsewhere than {second.window.key} starts:"
+        f" {start.marks[0].tp} at "
     )
     monkeypatch.setattr(
-        world.sink, "receipts", lambda: [Committed(r, None) for r in (one, replaced)]
+        world.sink, "receipts", lambda: [Committed(r, None) for r in (first, replaced)]
     )
     [check] = [e for e in world.run(0).get_asset_check_evaluations() if e.check_name == "receipts"]
     assert not check.passed
-    wrong = str(check.metadata["wrong"].value)
-    assert told in wrong
-    assert f"{other.window.key}: the ledger has generation 0, the table generation 1" in wrong
+    discrepancies = str(check.metadata["wrong"].value)
+    assert gap in discrepancies
+    assert (
+        f"{second.window.key}: the ledger has generation 0, the table generation 1" in discrepancies
+    )
 
 
 def test_the_check_reads_only_the_newest_receipts(
@@ -271,7 +276,7 @@ def test_the_check_names_a_window_that_the_table_has_lost(
     )
 
 
-def killed_at_the_third_window(folder: str) -> None:
+def kill_at_third_window(folder: str) -> None:
     """A run over four windows whose process is killed in the third one's commit.
 
     Runs in a process of its own.
@@ -281,13 +286,13 @@ def killed_at_the_third_window(folder: str) -> None:
         world.fill(4)
         commit, calls = world.sink.commit, []
 
-        def dying(receipt: Receipt, staged: Sequence[Staged]) -> Outcome:
+        def commit_or_die(receipt: Receipt, staged: Sequence[Staged]) -> Outcome:
             calls.append(receipt)
             if len(calls) == 3:
                 os.kill(os.getpid(), signal.SIGKILL)
             return commit(receipt, staged)
 
-        world.sink.commit = dying  # type: ignore[method-assign]
+        world.sink.commit = commit_or_die  # type: ignore[method-assign]
         world.run(0, 3)
 
 
@@ -295,7 +300,7 @@ def killed_at_the_third_window(folder: str) -> None:
 def test_a_killed_run_leaves_its_finished_windows_green(tmp_path: Path) -> None:
     """What was committed before a `kill -9` is green in Dagster, what was not is not."""
     code = (
-        "import sys; from tests.assets.test_window_asset import killed_at_the_third_window as run;"
+        "import sys; from tests.assets.test_window_asset import kill_at_third_window as run;"
         " run(sys.argv[1])"
     )
     command = [sys.executable, "-c", code, str(tmp_path)]
@@ -310,7 +315,7 @@ def test_a_killed_run_leaves_its_finished_windows_green(tmp_path: Path) -> None:
     assert died.returncode == -signal.SIGKILL, died.stderr
     with dg.DagsterInstance.local_temp(str(tmp_path)) as instance:
         world = World(tmp_path, instance)
-        assert world.green() == {world.key(0), world.key(1)}
+        assert world.green_keys() == {world.key(0), world.key(1)}
 
 
 def test_a_run_never_lists_all_partitions(
@@ -320,7 +325,7 @@ def test_a_run_never_lists_all_partitions(
     asks for all of the table's partitions.
     """
 
-    def listed(*_: object, **__: object) -> list[str]:
+    def fail_to_list(*_: object, **__: object) -> list[str]:
         raise AssertionError("all partitions were listed")
 
     window = {
@@ -331,7 +336,7 @@ def test_a_run_never_lists_all_partitions(
     }
     world = World(tmp_path, instance, window=window)
     world.fill(1)
-    monkeypatch.setattr(dg.TimeWindowPartitionsDefinition, "get_partition_keys", listed)
+    monkeypatch.setattr(dg.TimeWindowPartitionsDefinition, "get_partition_keys", fail_to_list)
     result = world.run_range("2026-01-05-00:00", "2026-01-05-00:03")
     assert result.success
     assert {e.check_name for e in result.get_asset_check_evaluations()} == {
@@ -340,4 +345,4 @@ def test_a_run_never_lists_all_partitions(
         "retention_margin",
         "completeness",
     }
-    assert world.green() == {f"2026-01-05-00:0{n}" for n in range(4)}
+    assert world.green_keys() == {f"2026-01-05-00:0{n}" for n in range(4)}

@@ -87,8 +87,8 @@ def mistakes(text: str) -> list[tuple[str, str]]:
         **parse_yaml_with_source_position(USUAL).value,
         **parse_yaml_with_source_position(text).value,
     }
-    found = Draft202012Validator(Attributes.model_json_schema()).iter_errors(written)
-    return [(".".join(map(str, error.absolute_path)), error.message) for error in found]
+    errors = Draft202012Validator(Attributes.model_json_schema()).iter_errors(written)
+    return [(".".join(map(str, error.absolute_path)), error.message) for error in errors]
 
 
 @pytest.mark.parametrize("text", GOOD)
@@ -133,7 +133,7 @@ def test_templates_pass(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "place", "said"),
+    ("text", "setting", "phrase"),
     [
         ("id: 'a b'", "id", "'a b' does not match"),
         (
@@ -192,11 +192,11 @@ def test_templates_pass(text: str) -> None:
         ),
     ],
 )
-def test_a_mistake_is_named_at_its_place(text: str, place: str, said: str) -> None:
+def test_a_mistake_is_named_at_its_place(text: str, setting: str, phrase: str) -> None:
     """What can't be is said of that setting alone, not of all forms that it might have had."""
     [(where, message)] = mistakes(text)
-    assert where == place
-    assert said in message
+    assert where == setting
+    assert phrase in message
 
 
 @pytest.mark.slow
@@ -225,9 +225,9 @@ def test_dg_checks_a_wrong_file(tmp_path: Path) -> None:
         check=False,
         timeout=540,
     )
-    said = checked.stdout + checked.stderr
-    assert checked.returncode == 1, said
-    assert f"{file}:4" in said
-    assert "'topik' was unexpected" in said
-    assert f"{file}:5" in said
-    assert "'weekly' does not match" in said
+    output = checked.stdout + checked.stderr
+    assert checked.returncode == 1, output
+    assert f"{file}:4" in output
+    assert "'topik' was unexpected" in output
+    assert f"{file}:5" in output
+    assert "'weekly' does not match" in output

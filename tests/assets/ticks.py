@@ -9,16 +9,16 @@ import dagster as dg
 from tests.assets.world import World
 
 
-def ask(world: World, schedule: str, at: datetime) -> list[dg.RunRequest] | str:
+def ask(world: World, schedule: str, moment: datetime) -> list[dg.RunRequest] | str:
     """The runs that a tick asks for, or why it asks for none."""
     repository = world.defs.get_repository_def()
-    asked = world.defs.resolve_schedule_def(schedule)
-    there = repository.get_top_level_resources()
+    schedule_def = world.defs.resolve_schedule_def(schedule)
+    resources = repository.get_top_level_resources()
     with dg.build_schedule_context(
         instance=world.instance,
-        scheduled_execution_time=at,
+        scheduled_execution_time=moment,
         repository_def=repository,
-        resources={key: there[key] for key in asked.required_resource_keys},
+        resources={key: resources[key] for key in schedule_def.required_resource_keys},
     ) as context:
-        data = asked.evaluate_tick(context)
+        data = schedule_def.evaluate_tick(context)
     return data.skip_message if data.skip_message is not None else list(data.run_requests or [])

@@ -55,12 +55,12 @@ def of_table(result: dg.ExecuteInProcessResult) -> list[dg.DagsterEvent]:
 
 def ranges(offsets: dg.TableMetadataValue) -> dict[str, dict[str, list[int]]]:
     """What an event says of offsets: `{topic: {partition: [start, stop]}}`."""
-    found: dict[str, dict[str, list[int]]] = {}
+    ranges_by_topic: dict[str, dict[str, list[int]]] = {}
     for line in (record.data for record in offsets.records):
-        found.setdefault(str(line["topic"]), {})[str(line["partition"])] = [
+        ranges_by_topic.setdefault(str(line["topic"]), {})[str(line["partition"])] = [
             int(str(line[name])) for name in ("start", "stop")
         ]
-    return found
+    return ranges_by_topic
 
 
 class NotingReader(MemoryReader):
@@ -94,9 +94,9 @@ class MemorySource:
         broker = self.world.broker.at(isolation)
 
         def reader(plan: ReadPlan) -> Reader:
-            made = NotingReader(broker, plan)
-            self.world.kept.append(made)
-            return made
+            noting_reader = NotingReader(broker, plan)
+            self.world.readers.append(noting_reader)
+            return noting_reader
 
         return broker, reader
 
@@ -136,10 +136,10 @@ class World:
         columns = Columns.of(load_model(ModelReference(self.spec.decode.schema_, self.spec.folder)))
         self.columns = columns
         self.sink = MemoryBoth("things", columns.arrow_schema, self.spec.metadata)
-        self.sent: dict[TopicPartition, dict[int, object]] = {}
+        self.sent_messages: dict[TopicPartition, dict[int, object]] = {}
         self.attempts = 0
         self.impatient = False
-        self.kept: list[NotingReader] = []
+        self.readers: list[NotingReader] = []
         self.tasks = LocalTasks()
         self.load()
 
@@ -171,7 +171,7 @@ class World:
         }
         self.defs = kafka_table(self.spec, resources, Clock(lambda: self.now, self.sleep))
 
-    def reached(self, source: type[MemorySource]) -> dict[str, object]:
+    def topic_resources(self, source: type[MemorySource]) -> dict[str, object]:
         """The resources of its topics' assets."""
         ledger = LedgerState(url=self.spec.state_url())
         return {kafka_key(self.spec): source(self), ledger_key(self.spec): ledger}
@@ -200,14 +200,16 @@ class World:
         """One message."""
         tp = TopicPartition(topic, partition)
         offset = self.broker.produce(tp, value, timestamp=hour(n, minute))
-        self.sent.setdefault(tp, {})[offset] = None
+        self.sent_messages.setdefault(tp, {})[offset] = None
         return offset
 
     def verdict(self) -> Report:
         """The checker's over all that was sent and all that the table says."""
         receipts = [c.receipt for c in self.sink.receipts()]
         dead = [self.sink.read_dead(r.window) for r in receipts]
-        return check(self.sent, self.sink.pieces(), dead, receipts, metadata=self.spec.metadata)
+        return check(
+            self.sent_messages, self.sink.pieces(), dead, receipts, metadata=self.spec.metadata
+        )
 
     def key(self, n: int) -> str:
         """The n-th partition key."""
@@ -251,30 +253,37 @@ class World:
         ops = {"ops": {"things": {"config": config}}} if config else {}
         return job.execute_in_process(instance=self.instance, raise_on_error=False, run_config=ops)
 
-    def shown(self) -> list[dict[str, Any]]:
+    def plain_events(self) -> list[dict[str, Any]]:
         """What Dagster shows of the table, the oldest event first: plain values."""
         events = self.instance.fetch_materializations(dg.AssetKey(["things"]), limit=1000).records[
             ::-1
         ]
-        held = [
+        metadata_of_events = [
             r.asset_materialization.metadata for r in events if r.asset_materialization is not None
         ]
-        return [{name: value.value for name, value in metadata.items()} for metadata in held]
+        return [
+            {name: value.value for name, value in metadata.items()}
+            for metadata in metadata_of_events
+        ]
 
-    def green(self) -> set[str]:
+    def green_keys(self) -> set[str]:
         """The partitions that Dagster shows as materialized."""
         return self.instance.get_materialized_partitions(dg.AssetKey(["things"]))
 
     def metadata(self, n: int) -> dict[str, Any]:
         """What Dagster shows of the n-th window now."""
-        wanted = dg.AssetRecordsFilter(dg.AssetKey(["things"]), asset_partitions=[self.key(n)])
+        records_filter = dg.AssetRecordsFilter(
+            dg.AssetKey(["things"]), asset_partitions=[self.key(n)]
+        )
         materialization = (
-            self.instance.fetch_materializations(wanted, limit=1).records[0].asset_materialization
+            self.instance.fetch_materializations(records_filter, limit=1)
+            .records[0]
+            .asset_materialization
         )
         assert materialization is not None
         return dict(materialization.metadata)
 
     def receipt_of(self, n: int) -> Any:
         """The table's own word on the n-th window."""
-        found = self.sink.look(Window("things", hour(n), hour(n + 1)))
-        return None if found is None else found.receipt
+        committed = self.sink.look(Window("things", hour(n), hour(n + 1)))
+        return None if committed is None else committed.receipt

@@ -42,9 +42,9 @@ from typing import Any
 from tests.bench.committed import KINDS as COMMITTED
 from tests.bench.harness import picture, servers
 from tests.bench.harness.figures import Growth, Result, Said
-from tests.bench.harness.limits import broken
+from tests.bench.harness.limits import find_broken_limits
 from tests.bench.harness.page import page
-from tests.bench.harness.results import commit, keep, kept, kept_commit, stamped
+from tests.bench.harness.results import commit, keep, kept_commit, kept_result, stamp
 from tests.bench.harness.shapes import LOOKED_UP, PARTITIONS, SHAPES, SMALL, Shape, fill
 from tests.bench.harness.side import ROOT
 from tests.bench.parts import customers
@@ -128,18 +128,18 @@ class World:
         return self._topics[shape.name, messages]
 
 
-def compared(world: World, part: str, options: argparse.Namespace) -> Result:
+def run_comparison(world: World, part: str, options: argparse.Namespace) -> Result:
     """One comparison, of a shape, of a sink or of a lookup."""
     kind, stage = part.split(".")
     if part in IN_SINKS:
-        shape, whole, sides = SMALL, SINK_MESSAGES, BESIDE_DECODING[stage]
+        shape, full_messages, sides = SMALL, SINK_MESSAGES, BESIDE_DECODING[stage]
     elif part in IN_LOOKUPS:
-        shape, whole, sides = LOOKED_UP, LOOKED_UP.messages, LOOKUPS[stage]
+        shape, full_messages, sides = LOOKED_UP, LOOKED_UP.messages, LOOKUPS[stage]
     else:
-        shape, whole, sides = SHAPES[kind], SHAPES[kind].messages, COMPARISONS[stage]
+        shape, full_messages, sides = SHAPES[kind], SHAPES[kind].messages, COMPARISONS[stage]
         if options.quick:
             sides = (sides[0], next(side for side in sides if side.name != sides[0].name))
-    messages = max(int(whole * options.scale), PARTITIONS)
+    messages = max(int(full_messages * options.scale), PARTITIONS)
     topic, size = world.topic(shape, messages)
     more = {}
     if part in IN_LOOKUPS:
@@ -157,23 +157,23 @@ def compared(world: World, part: str, options: argparse.Namespace) -> Result:
             "sides": tuple(measured),
         }
 
-    return Result(**stamped(part, measure))
+    return Result(**stamp(part, measure))
 
 
-def grown(world: World, part: str, options: argparse.Namespace) -> Growth:
+def run_growth(world: World, part: str, options: argparse.Namespace) -> Growth:
     """One growth."""
     kind = KINDS[part.split(".")[1]]
 
     def measure() -> dict[str, Any]:
-        points, left = grow(
+        points, left_out = grow(
             world.bootstrap, kind, options.sizes or kind.sizes, options.seconds, world.scratch
         )
-        return {"what": kind.what, "points": tuple(points), "left_out": tuple(left)}
+        return {"what": kind.title, "points": tuple(points), "left_out": tuple(left_out)}
 
-    return Growth(**stamped(part, measure))
+    return Growth(**stamp(part, measure))
 
 
-def said(part: str) -> Said:
+def run_step(part: str) -> Said:
     """What a step's own program prints."""
 
     def measure() -> dict[str, Any]:
@@ -194,14 +194,14 @@ def said(part: str) -> Said:
         done.check_returncode()
         return {"lines": tuple(done.stdout.splitlines())}
 
-    return Said(**stamped(part, measure))
+    return Said(**stamp(part, measure))
 
 
-def measured(parts: Sequence[str], options: argparse.Namespace) -> list[str]:
+def measure_parts(parts: Sequence[str], options: argparse.Namespace) -> list[str]:
     """Measure parts one after the other, and keep what came of each as soon as it is
     there; the limits that were broken, in words.
     """
-    wrong: list[str] = []
+    broken_limits: list[str] = []
     with ExitStack() as stack:
         world = World(
             Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="windrow-bench-"))), stack
@@ -209,33 +209,33 @@ def measured(parts: Sequence[str], options: argparse.Namespace) -> list[str]:
         for part in parts:
             print(f"{part} ...", flush=True)
             result = (
-                compared(world, part, options)
+                run_comparison(world, part, options)
                 if part in (*COMPARED, *IN_SINKS, *IN_LOOKUPS)
-                else grown(world, part, options)
+                else run_growth(world, part, options)
                 if part in GROWN
-                else said(part)
+                else run_step(part)
             )
             if not isinstance(result, Said):
-                wrong += broken(result)
+                broken_limits += find_broken_limits(result)
             if not options.quick:
                 keep(result)
             print(f"{part}: {result.took:.0f} s", flush=True)
-    return wrong
+    return broken_limits
 
 
 def write_page() -> None:
     """The page and its pictures, of all that is kept."""
-    results = [result for part in COMPARED if (result := kept(part, Result))]
-    sinks = {part: kept(part, Result) for part in IN_SINKS}
-    lookups = [result for part in IN_LOOKUPS if (result := kept(part, Result))]
-    growths = [result for part in GROWN if (result := kept(part, Growth))]
+    results = [result for part in COMPARED if (result := kept_result(part, Result))]
+    sinks = {part: kept_result(part, Result) for part in IN_SINKS}
+    lookups = [result for part in IN_LOOKUPS if (result := kept_result(part, Result))]
+    growths = [result for part in GROWN if (result := kept_result(part, Growth))]
     PAGE.write_text(
         page(
             results,
             sinks,
             lookups,
             growths,
-            [result for part in (*STEPS, *WINDOWS) if (result := kept(part, Said))],
+            [result for part in (*STEPS, *WINDOWS) if (result := kept_result(part, Said))],
         ),
         encoding="utf-8",
     )
@@ -250,7 +250,7 @@ def write_page() -> None:
     print(f"{PAGE.relative_to(ROOT)} is written", flush=True)
 
 
-def chosen(words: Sequence[str]) -> list[str]:
+def choose_parts(words: Sequence[str]) -> list[str]:
     """The parts that words name: each by itself, or all that begin with one.
 
     Raises:
@@ -308,14 +308,14 @@ def main() -> None:
         return
     parts = [
         part
-        for part in chosen(options.parts)
+        for part in choose_parts(options.parts)
         if not (options.missing and kept_commit(part) == commit())
     ]
-    wrong = measured(parts, options)
+    broken_limits = measure_parts(parts, options)
     if not options.quick:
         write_page()
-    if wrong:
-        sys.exit("limits broken:\n" + "\n".join(wrong))
+    if broken_limits:
+        sys.exit("limits broken:\n" + "\n".join(broken_limits))
 
 
 if __name__ == "__main__":

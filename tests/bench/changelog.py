@@ -77,16 +77,16 @@ def fill(bootstrap: str, messages: int, keys: int, dice: random.Random) -> str:
         shop, number = dice.choice("abc"), min(dice.randrange(keys), dice.randrange(keys))
         key = json.dumps({"shop": shop, "number": number}).encode() if i % 100 else None
         row = json.dumps({"name": f"customer {i}", "credit": dice.choice([None, i])}).encode()
-        at = START + timedelta(hours=HOURS) * (i / messages)
+        instant = START + timedelta(hours=HOURS) * (i / messages)
         value = None if dice.random() < 0.3 else row
         puts.append(
-            Put(value, int(at.timestamp() * 1000), zlib.crc32(key or b"") % PARTITIONS, key)
+            Put(value, int(instant.timestamp() * 1000), zlib.crc32(key or b"") % PARTITIONS, key)
         )
     produce(bootstrap, topic, puts)
     return topic
 
 
-def of_windrow(
+def customers_by_windrow(
     bootstrap: str, topic: str, folder: Path, dice: random.Random, where: str
 ) -> Customers:
     """The table's rows."""
@@ -126,12 +126,12 @@ def of_windrow(
         .to_pyarrow_table(columns=["shop", "number", "name", "credit"])
         .to_pylist()
     )
-    found = {(row["shop"], row["number"]): (row["name"], row["credit"]) for row in rows}
-    assert len(found) == len(rows), "a customer is there twice"
-    return found
+    customers = {(row["shop"], row["number"]): (row["name"], row["credit"]) for row in rows}
+    assert len(customers) == len(rows), "a customer is there twice"
+    return customers
 
 
-def of_flink(bootstrap: str, topic: str, where: str) -> Customers:
+def customers_by_flink(bootstrap: str, topic: str, where: str) -> Customers:
     """What is left when its changes are taken one after the other."""
     options = {
         "connector": "upsert-kafka",
@@ -142,13 +142,13 @@ def of_flink(bootstrap: str, topic: str, where: str) -> Customers:
         "value.fields-include": "EXCEPT_KEY",
         "scan.bounded.mode": "latest-offset",
     }
-    told = ", ".join(f"'{name}' = '{value}'" for name, value in options.items())
+    connector_options = ", ".join(f"'{name}' = '{value}'" for name, value in options.items())
     columns = (
         "shop STRING, number BIGINT, name STRING, credit BIGINT, PRIMARY KEY (shop, number) NOT"
         " ENFORCED"
     )
     statements = [
-        f"CREATE TEMPORARY TABLE customers ({columns}) WITH ({told})",
+        f"CREATE TEMPORARY TABLE customers ({columns}) WITH ({connector_options})",
         f"SELECT * FROM customers WHERE {where}",
     ]
     folder = made("flink", PEERS / "flink", environments.jars)
@@ -175,18 +175,18 @@ def of_flink(bootstrap: str, topic: str, where: str) -> Customers:
     for line in done.stdout.splitlines():
         kind, *row = json.loads(line)
         rows[tuple(row)] += 1 if kind in {"+I", "+U"} else -1
-    left = [row for row, count in rows.items() for _ in range(count)]
-    found = {(shop, number): (name, credit) for shop, number, name, credit in left}
-    assert len(found) == len(left), "a customer is there twice"
-    return found
+    remaining_rows = [row for row, count in rows.items() for _ in range(count)]
+    customers = {(shop, number): (name, credit) for shop, number, name, credit in remaining_rows}
+    assert len(customers) == len(remaining_rows), "a customer is there twice"
+    return customers
 
 
-def compared(bootstrap: str, folder: Path, said: Said) -> tuple[Customers, Customers]:
+def compare_customers(bootstrap: str, folder: Path, options: Said) -> tuple[Customers, Customers]:
     """What windrow has of a new topic, and what Flink has of it."""
-    dice = random.Random(said.seed)
-    topic = fill(bootstrap, said.messages, said.keys, dice)
-    mine = of_windrow(bootstrap, topic, folder, dice, said.where)
-    return mine, of_flink(bootstrap, topic, said.where)
+    dice = random.Random(options.seed)
+    topic = fill(bootstrap, options.messages, options.keys, dice)
+    windrow_customers = customers_by_windrow(bootstrap, topic, folder, dice, options.where)
+    return windrow_customers, customers_by_flink(bootstrap, topic, options.where)
 
 
 def main() -> int:
@@ -197,16 +197,22 @@ def main() -> int:
     for name, default in (("messages", 50_000), ("keys", 3_000), ("seed", 1)):
         parser.add_argument(f"--{name}", type=int, default=default)
     parser.add_argument("--where", default="TRUE")
-    said = Said(**vars(parser.parse_args()))
+    options = Said(**vars(parser.parse_args()))
     with (
         tempfile.TemporaryDirectory() as folder,
         EmbeddedBroker(Path(folder) / "broker", find_jars()) as broker,
     ):
-        mine, flinks = compared(broker.bootstrap, Path(folder), said)
-    unlike = [key for key in mine.keys() | flinks.keys() if mine.get(key) != flinks.get(key)]
+        windrow_customers, flink_customers = compare_customers(
+            broker.bootstrap, Path(folder), options
+        )
+    unlike = [
+        key
+        for key in windrow_customers.keys() | flink_customers.keys()
+        if windrow_customers.get(key) != flink_customers.get(key)
+    ]
     print(
-        f"{said.messages} messages: {len(mine)} customers by windrow, {len(flinks)} by Flink,"
-        f" {len(unlike)} differ"
+        f"{options.messages} messages: {len(windrow_customers)} customers by windrow,"
+        f" {len(flink_customers)} by Flink, {len(unlike)} differ"
     )
     return 1 if unlike else 0
 

@@ -73,12 +73,12 @@ def _database(scratch: Path) -> Iterator[str]:
         yield f"{url}#public.orders"
 
 
-def _routed_at(place: str) -> RoutedBoth:
-    first, second, other = (
-        DeltaSink(f"{place}/{name}", ROWS, DEFAULT) for name in ("first", "second", "other")
+def _routed_at(location: str) -> RoutedBoth:
+    first, second, rest = (
+        DeltaSink(f"{location}/{name}", ROWS, DEFAULT) for name in ("first", "second", "other")
     )
     return RoutedBoth(
-        [(FIRST, first), (SECOND, second)], other, delta_dead_letters(other.uri), ROWS, DEFAULT
+        [(FIRST, first), (SECOND, second)], rest, delta_dead_letters(rest.uri), ROWS, DEFAULT
     )
 
 
@@ -88,7 +88,7 @@ class Kind:
     place as any process does, and keeps its table up.
     """
 
-    place: Callable[[Path], AbstractContextManager[str]]
+    location: Callable[[Path], AbstractContextManager[str]]
     open: Callable[[str], Any]
     keep_up: Callable[[Any], None] = lambda _: None
 
@@ -107,13 +107,13 @@ KINDS = {
 }
 
 
-def make(kind: Kind, place: str, windows: int) -> None:
+def make(kind: Kind, location: str, windows: int) -> None:
     """A table that holds so many windows."""
-    sink = kind.open(place)
+    sink = kind.open(location)
     sink.prepare(OWNER)
     with patch.object(os, "fsync", lambda _: None):
         for number in range(windows):
-            _committed(sink, *staged_receipt(sink, number, dead=False))
+            _commit(sink, *staged_receipt(sink, number, dead=False))
             if number % UPKEEP == UPKEEP - 1:
                 kind.keep_up(sink)
 
@@ -124,56 +124,62 @@ def cost(kind: str, windows: int, scratch: Path) -> Cost:
     """
     scratch.mkdir()
     rounds = []
-    with KINDS[kind].place(scratch) as place:
-        make(KINDS[kind], place, windows)
+    with KINDS[kind].location(scratch) as location:
+        make(KINDS[kind], location, windows)
         for number in range(ROUNDS):
             command = [
                 sys.executable,
                 "-m",
                 "tests.bench.committed",
                 kind,
-                place,
+                location,
                 str(windows + number * (COMMITS + 1)),
                 str(scratch),
             ]
-            told = subprocess.run(
+            output = subprocess.run(
                 command, check=True, stdout=subprocess.PIPE, text=True, timeout=600
             ).stdout
-            rounds.append(Cost(*json.loads(told)))
+            rounds.append(Cost(*json.loads(output)))
     return Cost(*map(statistics.median, zip(*rounds, strict=True)))
 
 
-def told(kind: str, windows: int, found: Cost) -> str:
+def line_of(kind: str, windows: int, cost: Cost) -> str:
     """A line for people."""
     return (
-        f"{kind:>11}, {windows:>7,} committed windows: first look {found.first_look:.1f} ms, first"
-        f" commit {found.first_commit:.1f} ms, later ones {found.later_commit:.1f} ms, a window"
-        f" that is there {found.skip:.2f} ms"
+        f"{kind:>11}, {windows:>7,} committed windows: first look {cost.first_look:.1f} ms, first"
+        f" commit {cost.first_commit:.1f} ms, later ones {cost.later_commit:.1f} ms, a window"
+        f" that is there {cost.skip:.2f} ms"
     )
 
 
-def _measure(kind: Kind, place: str, windows: int, scratch: Path) -> Cost:
+def _measure(kind: Kind, location: str, windows: int, scratch: Path) -> Cost:
     """In this process, which has looked at nothing yet but for a Delta table: what is
     loaded, and begun, once is not a table's cost.
     """
     warm = world_of("delta").sink_at(f"{scratch}/warm {windows}")
     warm.prepare(OWNER)
-    _committed(warm, *staged_receipt(warm, 0, dead=False))
-    sink = kind.open(place)
+    _commit(warm, *staged_receipt(warm, 0, dead=False))
+    sink = kind.open(location)
     staged = [staged_receipt(sink, windows + number, dead=False) for number in range(COMMITS + 1)]
-    look = _timed(lambda: sink.look(window(0)))
-    commits = [_timed(partial(_committed, sink, *one)) for one in staged]
-    skip = _timed(lambda: list(sink.looks([window(n % windows) for n in range(COMMITS)]))) / COMMITS
+    look = _milliseconds_of(lambda: sink.look(window(0)))
+    commits = [
+        _milliseconds_of(partial(_commit, sink, *receipt_and_staged))
+        for receipt_and_staged in staged
+    ]
+    skip = (
+        _milliseconds_of(lambda: list(sink.looks([window(n % windows) for n in range(COMMITS)])))
+        / COMMITS
+    )
     return Cost(look, commits[0], statistics.fmean(commits[1:]), skip)
 
 
-def _committed(sink: Any, *one: object) -> None:
-    assert isinstance(sink.commit(*one), Done)
+def _commit(sink: Any, *receipt_and_staged: object) -> None:
+    assert isinstance(sink.commit(*receipt_and_staged), Done)
 
 
-def _timed(what: Callable[[], object]) -> float:
+def _milliseconds_of(call: Callable[[], object]) -> float:
     began = time.perf_counter()
-    what()
+    call()
     return (time.perf_counter() - began) * 1000
 
 

@@ -82,7 +82,7 @@ def _lists(r: random.Random, i: int) -> dict[str, Any]:
 
 
 def _structs(r: random.Random, i: int) -> dict[str, Any]:
-    place = {
+    address = {
         "city": _word(r),
         "zip": r.randrange(100_000),
         "at": {"lat": round(r.uniform(-90, 90), 5), "lon": round(r.uniform(-180, 180), 5)},
@@ -93,14 +93,14 @@ def _structs(r: random.Random, i: int) -> dict[str, Any]:
     ]
     return {
         "id": i,
-        "place": place,
+        "place": address,
         "lines": lines,
         "stock": {_word(r): r.randrange(1000) for _ in range(r.randint(0, 4))},
     }
 
 
 def _wide(r: random.Random, i: int) -> dict[str, Any]:
-    made = {
+    value_by_type = {
         pl.Int64: i,
         pl.String: _word(r),
         pl.Float64: round(r.random() * 1000, 2),
@@ -108,7 +108,7 @@ def _wide(r: random.Random, i: int) -> dict[str, Any]:
         pl.Int32: i % 1000,
         pl.Date: "2026-01-05",
     }
-    return {name: made[kind] for name, kind in WIDE.items()}
+    return {name: value_by_type[kind] for name, kind in WIDE.items()}
 
 
 def _shuffled(r: random.Random, i: int) -> dict[str, Any]:
@@ -143,12 +143,12 @@ def machines() -> Iterator[tuple[str, BatchDecoder, list[bytes]]]:
     """
     r = random.Random(1)
     for name, (model, make) in CASES.items():
-        made = (
+        messages = (
             values()[:MESSAGES]
             if make is None
             else [json.dumps(make(r, i), separators=(",", ":")).encode() for i in range(2_000)]
         )
-        yield name, json_batch_decoder(Columns.of(model)), made
+        yield name, json_batch_decoder(Columns.of(model)), messages
     orders, lines = csv_batch_decoder(Columns.of(Order), Dialect(";", null_literal="")), _lines()
     yield "orders as CSV", orders, lines
     yield (
@@ -186,27 +186,27 @@ def shapes(
             (pp.DataFrameModel,),
             {"__annotations__": model_columns, "__module__": __name__},
         )
-        made = []
+        messages = []
         for _ in range(2_000):
             values = iter([make(r) for _ in range(VALUES)])
-            whole: dict[type, Callable[[], Any]] = {
+            makers: dict[type, Callable[[], Any]] = {
                 pl.List: lambda values=values: list(values),
                 pl.Struct: lambda values=values: {f: next(values) for f in fields},
             }
             row = {
-                name: whole.get(type(kind), lambda values=values: next(values))()
+                name: makers.get(type(kind), lambda values=values: next(values))()
                 for name, kind in model_columns.items()
             }
-            made.append(json.dumps(row, separators=(",", ":")).encode())
-        yield json_batch_decoder(Columns.of(model)), made
+            messages.append(json.dumps(row, separators=(",", ":")).encode())
+        yield json_batch_decoder(Columns.of(model)), messages
 
 
-def measured(machine: BatchDecoder, made: list[bytes]) -> tuple[float, float]:
+def measure(machine: BatchDecoder, repeated: list[bytes]) -> tuple[float, float]:
     """Mean bytes of a message, and seconds that a batch takes at best.
 
     The messages are repeated until there are enough.
     """
-    messages = pa.array((made * (MESSAGES // len(made) + 1))[:MESSAGES], pa.binary())
+    messages = pa.array((repeated * (MESSAGES // len(repeated) + 1))[:MESSAGES], pa.binary())
     best = float("inf")
     while not machine.fast.ready():  # after a change of its code
         time.sleep(0.1)
@@ -221,8 +221,8 @@ def measured(machine: BatchDecoder, made: list[bytes]) -> tuple[float, float]:
 def main() -> None:
     """One line a kind."""
     print(f"{'':30}{'bytes':>7}{'M messages/s':>14}{'ns/byte':>9}")
-    for name, machine, made in machines():
-        size, best = measured(machine, made)
+    for name, machine, messages in machines():
+        size, best = measure(machine, messages)
         print(
             f"{name:30}{size:7.0f}{MESSAGES / best / 1e6:14.2f}{best / MESSAGES / size * 1e9:9.2f}"
         )
@@ -230,7 +230,7 @@ def main() -> None:
     for name, (dtype, make) in MAKERS.items():
         costs = [
             (size, best / MESSAGES * 1e9)
-            for size, best in (measured(*shape) for shape in shapes(dtype, make))
+            for size, best in (measure(*shape) for shape in shapes(dtype, make))
         ]
         print(
             f"{name:20}"

@@ -34,8 +34,8 @@ import msgspec
 from deltalake import DeltaTable
 
 from tests.bench.harness.figures import Growth
-from tests.bench.harness.results import kept
-from tests.bench.planning import filled, planned, planner
+from tests.bench.harness.results import kept_result
+from tests.bench.planning import filled, freeze_plan, planner
 from tests.sinks.with_dead_letters import DeltaBoth
 from windrow.assets.metadata import window_metadata
 from windrow.ingest.model.codec import to_json
@@ -82,11 +82,11 @@ class Cost(msgspec.Struct, frozen=True):
         )
 
 
-def timed(what: Callable[[], T]) -> tuple[float, T]:
+def time_call(call: Callable[[], T]) -> tuple[float, T]:
     """Seconds that it takes, and what it gives."""
     began = time.perf_counter()
-    made = what()
-    return time.perf_counter() - began, made
+    outcome = call()
+    return time.perf_counter() - began, outcome
 
 
 def measure(partitions: int, folder: Path) -> Cost:
@@ -97,18 +97,20 @@ def measure(partitions: int, folder: Path) -> Cost:
     pipeline = replace(planner(broker, folder), sink=sink)
     plans, commits = [], []
     for hour in range(WINDOWS):
-        took, plan = timed(partial(planned, pipeline, hour))
+        took, plan = time_call(partial(freeze_plan, pipeline, hour))
         plans.append(took)
         staged = stage(sink, plan, 0, "a", dead=False)
-        made = receipt(plan, staged, 0, "a")
-        took, outcome = timed(partial(sink.commit, made, staged))
+        window_receipt = receipt(plan, staged, 0, "a")
+        took, outcome = time_call(partial(sink.commit, window_receipt, staged))
         assert isinstance(outcome, Done), outcome
-        pipeline.ledger.record(made)
+        pipeline.ledger.record(window_receipt)
         commits.append(took)
-    look, found = timed(lambda: DeltaBoth(str(table), ROWS).look(plan.window))
-    assert found is not None
-    checkpoint, _ = timed(lambda: DeltaTable(str(table)).create_checkpoint())
-    shown = window_metadata(pipeline.spec, pipeline.columns(), Result(found, recovered=False))
+    look, committed_window = time_call(lambda: DeltaBoth(str(table), ROWS).look(plan.window))
+    assert committed_window is not None
+    checkpoint, _ = time_call(lambda: DeltaTable(str(table)).create_checkpoint())
+    shown = window_metadata(
+        pipeline.spec, pipeline.columns(), Result(committed_window, recovered=False)
+    )
     return Cost(
         partitions,
         plans[0],
@@ -117,7 +119,7 @@ def measure(partitions: int, folder: Path) -> Cost:
         look,
         checkpoint,
         (folder / "state.db").stat().st_size / WINDOWS,
-        len(to_json(made)),
+        len(to_json(window_receipt)),
         max((table / "_delta_log").glob("*.json")).stat().st_size,
         sum(
             len(dg.serialize_value(value))
@@ -150,7 +152,7 @@ def on_paper(cost: Cost, rows: float | None, splits: float | None) -> Iterator[s
     per_split = (cost.plan + cost.commit) / cost.partitions
     per_file = cost.checkpoint / cost.partitions / WINDOWS
     for minutes in MINUTES:
-        each = (
+        splits_line = (
             "" if splits is None else f"splits keep {splits * WIDE / minutes / 60:.2f} cores busy, "
         )
         driver, windows = per_split * WIDE / minutes / 60, DAY / minutes
@@ -158,8 +160,8 @@ def on_paper(cost: Cost, rows: float | None, splits: float | None) -> Iterator[s
             windows * size / cost.partitions * WIDE / 1e9 for size in (cost.ledger, cost.receipt)
         )
         yield (
-            f"    windows of {minutes:>2} min: {each}the driver is busy {driver:.2%} of the time"
-            f" and would be all of it at {WIDE / driver:,.0f} topic-partitions; a day makes"
+            f"    windows of {minutes:>2} min: {splits_line}the driver is busy {driver:.2%} of the"
+            f" time and would be all of it at {WIDE / driver:,.0f} topic-partitions; a day makes"
             f" {windows * WIDE:,.0f} files, whose checkpoint takes {windows * WIDE * per_file:,.0f}"
             f" s, and keeps {ledger:.2f} GB in the ledger and {receipts:.2f} GB of receipts"
         )
@@ -172,20 +174,22 @@ def main() -> None:
         "--sizes", type=lambda text: tuple(map(int, text.split(","))), default=SIZES
     )
     parser.add_argument("--one", type=int, help=argparse.SUPPRESS)
-    asked = parser.parse_args()
-    if asked.one is not None:
+    options = parser.parse_args()
+    if options.one is not None:
         with tempfile.TemporaryDirectory(prefix="windrow-bench-") as folder:
-            print(to_json(measure(asked.one, Path(folder))))
+            print(to_json(measure(options.one, Path(folder))))
         return
-    for size in asked.sizes:
+    for size in options.sizes:
         command = [sys.executable, "-m", "tests.bench.driver", "--one", str(size)]
-        told = subprocess.run(
+        output = subprocess.run(
             command, check=True, stdout=subprocess.PIPE, text=True, timeout=1_800
         ).stdout
-        cost = msgspec.json.decode(told.splitlines()[-1], type=Cost)
+        cost = msgspec.json.decode(output.splitlines()[-1], type=Cost)
         print(cost.line(), flush=True)
     for line in on_paper(
-        cost, slope(kept("growth.rows", Growth)), slope(kept("growth.partitions", Growth))
+        cost,
+        slope(kept_result("growth.rows", Growth)),
+        slope(kept_result("growth.partitions", Growth)),
     ):
         print(line)
 

@@ -123,7 +123,7 @@ class Format:
 
     written: Callable[[Mapping[str, Any]], bytes]
     machine: Callable[[], BatchDecoder]
-    told: Callable[[], str]
+    spark_schema: Callable[[], str]
     broken: Callable[[bytes], bytes] = lambda message: message[:-1]
 
 
@@ -169,18 +169,18 @@ def windrow(machine: BatchDecoder, messages: list[pa.BinaryArray], runs: int) ->
     return seconds
 
 
-def spark(kind: str, told: str, messages: pa.BinaryArray, runs: int) -> list[float]:
+def spark(kind: str, spark_schema: str, messages: pa.BinaryArray, runs: int) -> list[float]:
     """Seconds of each run."""
     folder = made("spark", PEERS / "spark", environments.python_and_jars)
-    with tempfile.TemporaryDirectory() as place:
-        path = Path(place) / "messages.parquet"
+    with tempfile.TemporaryDirectory() as folder_name:
+        path = Path(folder_name) / "messages.parquet"
         pq.write_table(pa.table({"value": messages}), path)
         command = [
             folder / "venv/bin/python",
             PEERS / "spark/formats.py",
             kind,
             path,
-            told,
+            spark_schema,
             folder / "jars",
             str(runs),
         ]
@@ -195,19 +195,28 @@ def measure(name: str, count: int, runs: int) -> None:
     """Both sides of a format, and their ratio."""
     kind = FORMATS[name]
     orders = [kind.written(json.loads(order)) for order in values()]
-    whole = pa.array((orders * (count // len(orders) + 1))[:count], pa.binary())
+    valid_messages = pa.array((orders * (count // len(orders) + 1))[:count], pa.binary())
     broken = [kind.broken(order) if i % 100 == 0 else order for i, order in enumerate(orders)]
-    poisoned = pa.array((broken * (count // len(broken) + 1))[:count], pa.binary())
-    theirs = min(spark(name, kind.told(), whole, runs))
+    poisoned_messages = pa.array((broken * (count // len(broken) + 1))[:count], pa.binary())
+    spark_seconds = min(spark(name, kind.spark_schema(), valid_messages, runs))
     machine = kind.machine()
-    print(f"{name}, {count} messages of {len(whole.buffers()[2]) / count:.0f} bytes, on one core")
+    print(
+        f"{name}, {count} messages of"
+        f" {len(valid_messages.buffers()[2]) / count:.0f} bytes, on one core"
+    )
     print(f"{'':34}{'M messages/s':>14}")
-    print(f"{'Spark, ' + THEIRS.get(name, 'from_' + name):34}{count / theirs / 1e6:14.2f}")
-    for words, messages in (("windrow", whole), ("windrow, one of a hundred broken", poisoned)):
+    print(f"{'Spark, ' + THEIRS.get(name, 'from_' + name):34}{count / spark_seconds / 1e6:14.2f}")
+    for words, messages in (
+        ("windrow", valid_messages),
+        ("windrow, one of a hundred broken", poisoned_messages),
+    ):
         best = min(
             windrow(machine, [messages.slice(i, BATCH) for i in range(0, count, BATCH)], runs)
         )
-        print(f"{words:34}{count / best / 1e6:14.2f}   {theirs / best:.1f} times Spark", flush=True)
+        print(
+            f"{words:34}{count / best / 1e6:14.2f}   {spark_seconds / best:.1f} times Spark",
+            flush=True,
+        )
 
 
 def main() -> None:

@@ -27,14 +27,14 @@ STEP = 500
 
 def commit(sink: IcebergBoth, number: int) -> float:
     """Commit a small window; the milliseconds of the commit alone."""
-    made, staged = staged_receipt(sink, number, dead=False)
-    return timed(lambda: isinstance(sink.commit(made, staged), Done))
+    window_receipt, staged = staged_receipt(sink, number, dead=False)
+    return milliseconds_of(lambda: isinstance(sink.commit(window_receipt, staged), Done))
 
 
-def timed(what: Callable[[], object]) -> float:
+def milliseconds_of(call: Callable[[], object]) -> float:
     """The milliseconds that it takes."""
     began = time.perf_counter()
-    assert what() is not False
+    assert call() is not False
     return (time.perf_counter() - began) * 1000
 
 
@@ -51,10 +51,10 @@ def expire(sink: IcebergBoth) -> None:
         state.table.maintenance.expire_snapshots().by_ids(old).commit()
 
 
-def told(label: str, place: str, first: int) -> None:
+def print_costs(label: str, warehouse: str, first: int) -> None:
     """Measure by a handle of its own, and say so."""
-    sink = sink_at(place)
-    look = timed(lambda: sink.look(window(0)))
+    sink = sink_at(warehouse)
+    look = milliseconds_of(lambda: sink.look(window(0)))
     commits = [commit(sink, first + n) for n in range(COMMITS)]
     print(
         f"{label:>45}: first look {look:.1f} ms, first commit {commits[0]:.1f} ms, later ones"
@@ -65,8 +65,8 @@ def told(label: str, place: str, first: int) -> None:
 def main(windows: int) -> None:
     """A table of ten windows, then one of so many."""
     for count in (10, windows):
-        with tempfile.TemporaryDirectory() as place:
-            sink = sink_at(place)
+        with tempfile.TemporaryDirectory() as warehouse:
+            sink = sink_at(warehouse)
             sink.prepare()
             with patch.object(os, "fsync", lambda _: None):
                 for number in range(count):
@@ -74,11 +74,13 @@ def main(windows: int) -> None:
                     if number % STEP == STEP - 1 and number + STEP < count:
                         expire(sink)
             state = state_of(sink)
-            told(
-                f"{count:,} windows, {len(state.table.snapshots()):,} snapshots kept", place, count
+            print_costs(
+                f"{count:,} windows, {len(state.table.snapshots()):,} snapshots kept",
+                warehouse,
+                count,
             )
             expire(sink)
-            told(f"{count:,} windows, 1 snapshot kept", place, count + COMMITS)
+            print_costs(f"{count:,} windows, 1 snapshot kept", warehouse, count + COMMITS)
 
 
 if __name__ == "__main__":

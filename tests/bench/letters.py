@@ -45,7 +45,7 @@ def measure(messages: int, rounds: int, scratch: Path) -> dict[str, list[Run]]:
             for name in topics:
                 job = Job(broker.bootstrap, name, SMALL, messages, program.out)
                 run = program.run(
-                    side.told(job),
+                    side.instructions(job),
                     messages,
                     expected=messages,
                     written=partial(parquet_rows, program.out),
@@ -66,7 +66,9 @@ def main() -> None:
     for name, words in (("whole", "whole"), ("broken", f"one of {EVERY} broken")):
         rate = Spread.of([run.rows / run.seconds / 1e3 for run in runs[name]])
         cpu = Spread.of([run.cpu_seconds / run.rows * 1e6 for run in runs[name]])
-        rates = f"{rate.median:7,.0f} thousand messages/s ({rate.least:,.0f} to {rate.most:,.0f})"
+        rates = (
+            f"{rate.median:7,.0f} thousand messages/s ({rate.lowest:,.0f} to {rate.highest:,.0f})"
+        )
         print(f"{words:22} {rates}, {cpu.median:.2f} CPU s per million")
     more = Spread.of(
         [
@@ -74,7 +76,9 @@ def main() -> None:
             for a, b in zip(runs["whole"], runs["broken"], strict=True)
         ]
     )
-    print(f"broken ones cost {more.median:.0f}% more time ({more.least:.0f} to {more.most:.0f})")
+    print(
+        f"broken ones cost {more.median:.0f}% more time ({more.lowest:.0f} to {more.highest:.0f})"
+    )
 
 
 if __name__ == "__main__":

@@ -39,8 +39,8 @@ def by_chance(rows: int, dimensions: int) -> pa.Table:
 
 def write(folder: str, vectors: int, dimensions: int) -> None:
     """Makes the table, some files of it at a time."""
-    for at in range(0, vectors, 10_000):
-        write_deltalake(folder, by_chance(min(10_000, vectors - at), dimensions), mode="append")
+    for begin in range(0, vectors, 10_000):
+        write_deltalake(folder, by_chance(min(10_000, vectors - begin), dimensions), mode="append")
 
 
 def main() -> None:
@@ -52,8 +52,8 @@ def main() -> None:
     parser.add_argument("--metric", choices=["cosine", "l2", "dot"], default="cosine")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="windrow-bench-") as scratch:
-        what = f"{scratch}/t", options.vectors, options.dimensions
-        writer = get_context("spawn").Process(target=write, args=what)
+        arguments = f"{scratch}/t", options.vectors, options.dimensions
+        writer = get_context("spawn").Process(target=write, args=arguments)
         writer.start()  # for its memory isn't the search's
         writer.join(timeout=600)
         source = TableSection(table=f"{scratch}/t").source(Path(scratch))

@@ -66,73 +66,77 @@ def world_in(folder: Path, instance: dg.DagsterInstance) -> World:
     return World(folder, instance, window={"grid": "batch", "max_records": 10})
 
 
-def seconds(do: Callable[[], object]) -> float:
+def seconds(call: Callable[[], object]) -> float:
     """What a call takes."""
     began = time.perf_counter()
-    do()
+    call()
     return time.perf_counter() - began
 
 
-def often(do: Callable[[int], object]) -> float:
+def median_seconds(call: Callable[[int], object]) -> float:
     """What a call takes, in the middle of several."""
-    return median(seconds(lambda n=n: do(n)) for n in range(ROUNDS))  # type: ignore[misc]
+    return median(seconds(lambda n=n: call(n)) for n in range(ROUNDS))  # type: ignore[misc]
 
 
-def drained(world: World) -> None:
+def commit_batch(world: World) -> None:
     """One batch is waiting, and a run commits it."""
     world.fill(1, per_hour=10)
     assert world.batches().success
 
 
-def answered(context: WorkspaceProcessContext, query: str, **variables: Any) -> None:
+def ask_page(context: WorkspaceProcessContext, query: str, **variables: Any) -> None:
     """A question of the page, by a context of its own, as each request has one."""
     key = {"path": ["things"]}
     done = execute_dagster_graphql(
         context.create_request_context(), query, {"key": key, **variables}
     )
-    found = done.data["assetNodeOrError"]
-    assert found, done
-    stats = found.get("partitionStats")
+    asset_node = done.data["assetNodeOrError"]
+    assert asset_node, done
+    stats = asset_node.get("partitionStats")
     # rounds before have added keys that have no event yet
     assert stats is None or stats["numPartitions"] - stats["numMaterialized"] <= ROUNDS, stats
 
 
-def behind(count: int, folder: Path) -> list[tuple[str, float]]:
+def measure_steps(count: int, folder: Path) -> list[tuple[str, float]]:
     """What steps take where so many batches are partitions, in seconds."""
     with dg.instance_for_test(temp_dir=str(folder)) as instance:
         world = world_in(folder, instance)
-        found = [("add all of them", seconds(lambda: keep_newest(instance, world.spec, count)))]
-        drained(world)
-        wanted = dg.AssetRecordsFilter(table_key(world.spec), asset_partitions=[label_text(0)])
-        [record] = instance.fetch_materializations(wanted, limit=1).records
+        costs = [("add all of them", seconds(lambda: keep_newest(instance, world.spec, count)))]
+        commit_batch(world)
+        first_partition = dg.AssetRecordsFilter(
+            table_key(world.spec), asset_partitions=[label_text(0)]
+        )
+        [record] = instance.fetch_materializations(first_partition, limit=1).records
         event = record.asset_materialization
         assert event is not None
         for n in range(1, count):
             instance.report_runless_asset_event(event._replace(partition=label_text(n)))
-        found += [
+        costs += [
             (
                 "add one, and take out the oldest",
-                often(lambda n: keep_newest(instance, world.spec, count + n + 1)),
+                median_seconds(lambda n: keep_newest(instance, world.spec, count + n + 1)),
             ),
             (
                 "a tick of the schedule",
-                often(lambda n: ask(world, "things_waiting", datetime(2026, 2, 1, n, tzinfo=UTC))),
+                median_seconds(
+                    lambda n: ask(world, "things_waiting", datetime(2026, 2, 1, n, tzinfo=UTC))
+                ),
             ),
-            ("a run that commits one batch", often(lambda _: drained(world))),
+            ("a run that commits one batch", median_seconds(lambda _: commit_batch(world))),
         ]
         os.environ[FOLDER] = str(folder)
         target = ModuleTarget(SERVED, "defs", str(Path(__file__).parents[2]), "here")
         with WorkspaceProcessContext(instance, target) as context:
-            asked = (
+            queries = (
                 ("the asset's overview", OVERVIEW, {}),
                 ("its list of partitions", PARTITIONS_TAB, {}),
                 ("a partition of the list", ONE_PARTITION, {"partition": label_text(count - 1)}),
             )
-            for what, query, more in asked:
-                first = seconds(lambda q=query, m=more: answered(context, q, **m))  # type: ignore[misc]
-                later = often(lambda _, q=query, m=more: answered(context, q, **m))  # type: ignore[misc]
-                found += [(f"{what}, at first", first), (f"{what}, later", later)]
-    return found
+            for label, query, more in queries:
+                first = seconds(lambda q=query, m=more: ask_page(context, q, **m))  # type: ignore[misc]
+                later = median_seconds(lambda _, q=query, m=more: ask_page(context, q, **m))  # type: ignore[misc]
+                costs += [(f"{label}, at first", first), (f"{label}, later", later)]
+    return costs
 
 
 def main() -> None:
@@ -144,11 +148,13 @@ def main() -> None:
     figures: dict[str, list[float]] = {}
     for count in (10, options.batches):
         with tempfile.TemporaryDirectory(prefix="windrow-bench-") as folder:
-            for what, took in behind(count, Path(folder)):
-                figures.setdefault(what, []).append(took)
+            for label, took in measure_steps(count, Path(folder)):
+                figures.setdefault(label, []).append(took)
     print(f"{'batches that are partitions':40} {'10':>9} {options.batches:>9,}")
-    for what, (few, many) in figures.items():
-        print(f"{what:40} {few * 1000:>6.0f} ms {many * 1000:>6.0f} ms", flush=True)
+    for label, (few_seconds, many_seconds) in figures.items():
+        print(
+            f"{label:40} {few_seconds * 1000:>6.0f} ms {many_seconds * 1000:>6.0f} ms", flush=True
+        )
 
 
 if __name__ == "__main__":

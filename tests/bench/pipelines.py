@@ -73,7 +73,7 @@ def measure(folder: Path) -> None:
     print(*seconds, len(snapshot) / 2**20, peak)
 
 
-def measured(pipelines: int) -> list[float]:
+def measure_location(pipelines: int) -> list[float]:
     """The figures that `measure` prints of a location of so many pipelines."""
     with tempfile.TemporaryDirectory(prefix="windrow-bench-") as folder:
         write_location(Path(folder), pipelines)
@@ -92,16 +92,16 @@ def main() -> None:
     if options.one is not None:
         measure(options.one)
         return
-    few, many = measured(FEW), measured(options.pipelines)
+    few_figures, many_figures = measure_location(FEW), measure_location(options.pipelines)
     print(f"{'pipelines in a code location':40} {FEW:>9} {options.pipelines:>9}")
-    for what, less, more in zip(
+    for label, less, more in zip(
         ("loading, CPU s", "the snapshot, CPU s", "the snapshot, MB", "the process's peak, MB"),
-        few,
-        many,
+        few_figures,
+        many_figures,
         strict=True,
     ):
-        print(f"{what:40} {less:>9.1f} {more:>9.1f}")
-    if many[1] > MOST_SNAPSHOT_SECONDS or many[2] > MOST_SNAPSHOT_MB:
+        print(f"{label:40} {less:>9.1f} {more:>9.1f}")
+    if many_figures[1] > MOST_SNAPSHOT_SECONDS or many_figures[2] > MOST_SNAPSHOT_MB:
         sys.exit(f"limit: {MOST_SNAPSHOT_SECONDS:g} CPU s and {MOST_SNAPSHOT_MB:g} MB a snapshot")
 
 

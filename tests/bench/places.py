@@ -35,15 +35,15 @@ TOPIC_PARTITIONS, EACH = 8, 2
 HERE = "local Spark"
 
 
-def measured(
+def measure_masters(
     programs: Mapping[str, Program], bootstrap: str, splits: int, rounds: int
 ) -> dict[str, list[float]]:
     """The driver's seconds in each place, round by round."""
     topic, messages = f"bench.places.{splits}.{time.time_ns()}", splits * EACH
     fill(bootstrap, topic, SMALL.values(), messages, partitions=TOPIC_PARTITIONS)
-    seconds: dict[str, list[float]] = {place: [] for place in programs}
+    seconds: dict[str, list[float]] = {master_name: [] for master_name in programs}
     for _ in range(rounds + 1):
-        for place, program in programs.items():
+        for master_name, program in programs.items():
             job = Job(
                 bootstrap,
                 topic,
@@ -52,12 +52,15 @@ def measured(
                 program.out,
                 more={"source": {"split_records": EACH}},
             )
-            told = windrow("around", "").told(job)
+            instructions = windrow("around", "").instructions(job)
             run = program.run(
-                told, messages, expected=messages, written=partial(parquet_rows, program.out)
+                instructions,
+                messages,
+                expected=messages,
+                written=partial(parquet_rows, program.out),
             )
-            seconds[place].append(run.seconds)
-    return {place: took[1:] for place, took in seconds.items()}
+            seconds[master_name].append(run.seconds)
+    return {master_name: took[1:] for master_name, took in seconds.items()}
 
 
 def main() -> None:
@@ -78,18 +81,20 @@ def main() -> None:
             "Connect": server,
         }
         programs = {}
-        for number, (place, master) in enumerate(places.items()):
+        for number, (master_name, master) in enumerate(places.items()):
             side = windrow("around", "", master=master)
-            programs[place] = stack.enter_context(
+            programs[master_name] = stack.enter_context(
                 Program(side.command(bootstrap), scratch / f"driver-{number}", side.environment)
             )
         for splits in options.splits:
-            seconds = measured(programs, bootstrap, splits, options.rounds)
+            seconds = measure_masters(programs, bootstrap, splits, options.rounds)
             print(f"{splits:,} splits, planned and committed by the driver")
-            for place, took in seconds.items():
-                ratios = [there / here for there, here in zip(took, seconds[HERE], strict=True)]
+            for master_name, took in seconds.items():
+                ratios = [
+                    elsewhere / local for elsewhere, local in zip(took, seconds[HERE], strict=True)
+                ]
                 print(
-                    f"    {place:12s} {statistics.median(took):.3f} s,"
+                    f"    {master_name:12s} {statistics.median(took):.3f} s,"
                     f" {statistics.median(ratios):.2f} of {HERE} ({min(ratios):.2f} to"
                     f" {max(ratios):.2f} by round)",
                     flush=True,

@@ -103,26 +103,26 @@ def plan(broker: MemoryBroker, hours: list[int], partitions: int) -> tuple[float
         pipeline = planner(broker, Path(folder))
         began, cpu, offsets = time.perf_counter(), time.process_time(), 0
         for hour in hours:
-            offsets += sum(s.stop - s.start for s in planned(pipeline, hour).splits)
+            offsets += sum(s.stop - s.start for s in freeze_plan(pipeline, hour).splits)
         took = time.perf_counter() - began, time.process_time() - cpu
     assert offsets == len(hours) * partitions, offsets
     return took
 
 
-def behind(committed: int) -> str:
+def measure_ledger(committed: int) -> str:
     """What the plan of a window costs, and its receipt's record, where the ledger has
     so many windows, by a handle of its own; in words.
     """
     broker = filled(committed + LATER, 1)
     with tempfile.TemporaryDirectory(prefix="windrow-bench-") as folder:
-        before = planner(broker, Path(folder))
+        first_pipeline = planner(broker, Path(folder))
         for hour in range(committed):
-            before.ledger.record(receipt(planned(before, hour), [], 0, "a"))
+            first_pipeline.ledger.record(receipt(freeze_plan(first_pipeline, hour), [], 0, "a"))
         pipeline = planner(broker, Path(folder))
         plans, records = [], []
         for hour in range(committed, committed + LATER):
             began = time.perf_counter()
-            frozen = planned(pipeline, hour)
+            frozen = freeze_plan(pipeline, hour)
             plans.append((time.perf_counter() - began) * 1000)
             began = time.perf_counter()
             pipeline.ledger.record(receipt(frozen, [], 0, "a"))
@@ -133,7 +133,7 @@ def behind(committed: int) -> str:
     )
 
 
-def planned(pipeline: Pipeline, hour: int) -> Plan:
+def freeze_plan(pipeline: Pipeline, hour: int) -> Plan:
     """The plan of an hour, frozen as a run does it."""
     window = Window("bench", FIRST + hour * HOUR, FIRST + (hour + 1) * HOUR)
     return freeze_plans(pipeline, [window], {window: None}, ignore)[0]
@@ -156,7 +156,7 @@ def main() -> None:
     options = parser.parse_args()
     if options.committed is not None:
         for committed in (10, options.committed):
-            print(behind(committed), flush=True)
+            print(measure_ledger(committed), flush=True)
         return
     broker, broken = filled(options.windows, options.partitions), []
     for order in options.order or ORDERS:

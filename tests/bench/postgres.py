@@ -102,11 +102,19 @@ def messages(split: Split, n: int) -> pa.RecordBatch:
 
 def staged_by(stager_of: PostgresStagerFactory, split: Split, batch: pa.RecordBatch) -> Staged:
     """What one task does."""
-    stager, these, at = stager_of(split), messages(split, BATCH), MESSAGES.get_field_index("offset")
+    stager, split_messages, offset_column = (
+        stager_of(split),
+        messages(split, BATCH),
+        MESSAGES.get_field_index("offset"),
+    )
     for start in range(split.start, split.stop, BATCH):
         stager.add(
             batch,
-            these.set_column(at, MESSAGES.field(at), pa.array(np.arange(start, start + BATCH))),
+            split_messages.set_column(
+                offset_column,
+                MESSAGES.field(offset_column),
+                pa.array(np.arange(start, start + BATCH)),
+            ),
         )
     staging, rows = stager.finish(), split.stop - split.start
     counts = split_counts(
@@ -130,19 +138,20 @@ def windrow_side(
     planned = plan_of(
         sink, window(number), (number * rows, (number + 1) * rows), topics=[TOPIC_ALONE]
     )
-    whole, step = planned.splits[0], -(-rows // BATCH // splits) * BATCH
-    starts = range(whole.start, whole.stop, step)
+    full_split, step = planned.splits[0], -(-rows // BATCH // splits) * BATCH
+    starts = range(full_split.start, full_split.stop, step)
     parts = tuple(
-        msgspec.structs.replace(whole, start=s, stop=min(s + step, whole.stop)) for s in starts
+        msgspec.structs.replace(full_split, start=s, stop=min(s + step, full_split.stop))
+        for s in starts
     )
     planned = msgspec.structs.replace(planned, splits=parts)
     began = time.perf_counter()
     staged = list(
         tasks.map(partial(staged_by, sink.stager(planned, 0, "a")), parts, [batch] * len(parts))
     )
-    after = time.perf_counter() - began
+    staged_seconds = time.perf_counter() - began
     sink.commit(receipt(planned, staged, 0, "a"), staged)
-    return time.perf_counter() - began, after
+    return time.perf_counter() - began, staged_seconds
 
 
 TOPIC_ALONE = type(TOPIC)(TOPIC.topic, TOPIC.topic_id, 1)
@@ -161,8 +170,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--rows", type=int, default=500_000)
     parser.add_argument("--rounds", type=int, default=5)
-    asked = parser.parse_args()
-    count, batch = asked.rows // BATCH, orders(BATCH)
+    options = parser.parse_args()
+    count, batch = options.rows // BATCH, orders(BATCH)
     rows = count * BATCH
     with (
         ProcessPoolExecutor(2, get_context("spawn")) as tasks,
@@ -174,22 +183,26 @@ def main() -> None:
         )
         sink.prepare()
         split = Split(TOPIC.topic, 0, 0, 1 << 40)
-        whole = RowLayout(ROWS, sink.metadata, "a").batch(batch, messages(split, BATCH), split)
+        stored_batch = RowLayout(ROWS, sink.metadata, "a").batch(
+            batch, messages(split, BATCH), split
+        )
         octets = (
             HEAD
-            + bytes(copy_rows(whole.append_column("_window", pa.repeat(window(0).key, BATCH))))
+            + bytes(
+                copy_rows(stored_batch.append_column("_window", pa.repeat(window(0).key, BATCH)))
+            )
             * count
             + TAIL
         )
         began = time.perf_counter()
         for _ in range(count):
-            copy_rows(whole)
+            copy_rows(stored_batch)
         encoding = time.perf_counter() - began
         plain: list[float] = []
         ours: dict[int, list[tuple[float, float]]] = {1: [], 2: []}
         with psycopg.connect(url, autocommit=True) as connection:
             connection.execute("CREATE TABLE plain (LIKE orders INCLUDING INDEXES)")
-            for turn in range(asked.rounds + 1):
+            for turn in range(options.rounds + 1):
                 connection.execute("TRUNCATE plain")
                 connection.execute("CHECKPOINT")
                 plain.append(plain_side(connection, octets))

@@ -32,14 +32,14 @@ RUNS = 3
 """Of one process, which reports its best: the first one warms up."""
 
 
-def read(bootstrap: str, way: str, messages: int) -> None:
+def read(bootstrap: str, fetching: str, messages: int) -> None:
     """Read in this process and print the figures as JSON. The memory is that of the
     whole process, with all that it loaded.
     """
     os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
     broker = KafkaBroker(bootstrap, {})
     plan = ReadPlan(broker.cluster_id(), {TOPIC: broker.topic(TOPIC).topic_id}, "fail")
-    reader = KafkaReader(consumer_properties(bootstrap, {}), plan, fetching=WAYS[way])
+    reader = KafkaReader(consumer_properties(bootstrap, {}), plan, fetching=WAYS[fetching])
     first = time.process_time()
     reader.read(Split(TOPIC, 0, 0, 1), lambda _: None)
     loading, runs = time.process_time() - first, []
@@ -63,7 +63,7 @@ def main() -> None:
     if options.read:
         read(*options.read, options.messages)
         return
-    found: dict[str, list[dict[str, float]]] = {way: [] for way in WAYS}
+    figures_by_way: dict[str, list[dict[str, float]]] = {fetching: [] for fetching in WAYS}
     with (
         tempfile.TemporaryDirectory(prefix="windrow-bench-") as scratch,
         EmbeddedBroker(Path(scratch) / "kafka", find_jars()) as broker,
@@ -75,7 +75,7 @@ def main() -> None:
             flush=True,
         )
         for _ in range(options.rounds):
-            for way, figures in found.items():
+            for fetching, figures in figures_by_way.items():
                 command = [
                     sys.executable,
                     "-m",
@@ -84,7 +84,7 @@ def main() -> None:
                     str(options.messages),
                     "--read",
                     broker.bootstrap,
-                    way,
+                    fetching,
                 ]
                 figures.append(
                     json.loads(
@@ -93,13 +93,13 @@ def main() -> None:
                         ).stdout
                     )
                 )
-    for way, figures in found.items():
+    for fetching, figures in figures_by_way.items():
         cpu, seconds, loading, peak = (
             statistics.median(f[name] for f in figures)
             for name in ("cpu", "seconds", "loading", "peak")
         )
         print(
-            f"{way:12s} {options.messages / cpu / 1e6:5.2f} M messages a CPU second,"
+            f"{fetching:12s} {options.messages / cpu / 1e6:5.2f} M messages a CPU second,"
             f" {options.messages / seconds / 1e6:5.2f} M a second, peak {peak:.0f} MB,"
             f" {loading:.2f} CPU s for the first message"
         )

@@ -84,22 +84,24 @@ def windows(trees: list[Path], messages: int, rounds: int, scratch: Path) -> lis
             for n, tree in enumerate(trees)
         ]
         for number in range(rounds + 1):
-            for program, some in zip(programs, runs, strict=True):
-                told = side.told(Job(bootstrap, topic, SMALL, messages, program.out))
+            for program, tree_runs in zip(programs, runs, strict=True):
+                instructions = side.instructions(
+                    Job(bootstrap, topic, SMALL, messages, program.out)
+                )
                 written = partial(parquet_rows, program.out)
-                run = program.run(told, messages, expected=messages, written=written)
+                run = program.run(instructions, messages, expected=messages, written=written)
                 if number:
-                    some.append(run)
+                    tree_runs.append(run)
     return runs
 
 
-def told(what: str, ours: list[float], others: list[float]) -> str:
+def line_of(label: str, ours: list[float], others: list[float]) -> str:
     """Both medians, and the ratio round by round."""
-    mine, other = Spread.of(ours), Spread.of(others)
+    our_spread, their_spread = Spread.of(ours), Spread.of(others)
     ratio = Spread.of([a / b for a, b in zip(ours, others, strict=True)])
     return (
-        f"{what:36} {mine.median:8.2f}, then {other.median:8.2f}: {ratio.median:.2f}"
-        f" ({ratio.least:.2f} to {ratio.most:.2f})"
+        f"{label:36} {our_spread.median:8.2f}, then {their_spread.median:8.2f}: {ratio.median:.2f}"
+        f" ({ratio.lowest:.2f} to {ratio.highest:.2f})"
     )
 
 
@@ -117,14 +119,18 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="windrow-bench-") as scratch:
         ours, others = windows(trees, options.messages, options.rounds, Path(scratch))
     print(f"now, and at {options.revision}; the ratio of a round")
-    print(told("windrow --help, s", *([*map(float, taken)] for taken in zip(*helped, strict=True))))
-    for what, of in (
+    print(
+        line_of(
+            "windrow --help, s", *([*map(float, seconds)] for seconds in zip(*helped, strict=True))
+        )
+    )
+    for label, figure_of in (
         ("a window, s", lambda run: run.seconds),
         ("a window, CPU s", lambda run: run.cpu_seconds),
         ("a worker's peak, MB", lambda run: run.peaks["worker"]),
         ("the driver's peak, MB", lambda run: run.peaks["process"]),
     ):
-        print(told(what, list(map(of, ours)), list(map(of, others))))
+        print(line_of(label, list(map(figure_of, ours)), list(map(figure_of, others))))
 
 
 if __name__ == "__main__":

@@ -36,11 +36,11 @@ SEVERAL = 8
 
 def batches(messages: list[bytes], count: int) -> list[pa.RecordBatch]:
     """So many messages with these values in turn, in batches as a reader gives them."""
-    whole = pa.array((messages * (BATCH // len(messages) + 1))[:BATCH], pa.binary())
+    value_column = pa.array((messages * (BATCH // len(messages) + 1))[:BATCH], pa.binary())
     plain = {"topic": "orders", "partition": 0, "offset": 0, "timestamp_type": "CreateTime"}
     columns = [
         (
-            whole
+            value_column
             if field.name == "value"
             else (
                 pa.array([[]] * BATCH, field.type)
@@ -91,10 +91,9 @@ def main() -> None:
         {name: once(decode, work[name]) for name, (decode, _) in sides.items()}
         for _ in range(options.runs)
     ]
-    for name, of in work.items():
-        print(
-            f"{name:30}{len(of) * BATCH / min(one[name] for one in rounds) / 1e6:8.2f} M messages/s"
-        )
+    for name, record_batches in work.items():
+        fastest = min(round_seconds[name] for round_seconds in rounds)
+        print(f"{name:30}{len(record_batches) * BATCH / fastest / 1e6:8.2f} M messages/s")
 
 
 if __name__ == "__main__":

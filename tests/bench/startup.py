@@ -54,19 +54,19 @@ class Begins:
         return staged(split, str(time.monotonic()))
 
 
-def measure(way: str) -> None:
+def measure(connection: str) -> None:
     """In a fresh process: print the seconds from a run's begin to its first task's, for
     one run after the other.
 
-    `way`: or an address.
+    `connection`: or an address.
     """
     begun = time.monotonic()
     from windrow.ingest.runner.spark.engine import SparkEngine
 
-    if way in COLD:
+    if connection in COLD:
         from windrow.ingest.runner.spark.cluster import spark_context
 
-        more = {} if way == "archive" else {"spark.driver.extraJavaOptions": JAVA}
+        more = {} if connection == "archive" else {"spark.driver.extraJavaOptions": JAVA}
         print(
             json.dumps(
                 [_until_first(SparkEngine(lambda: spark_context("local[2,4]", more)), begun)]
@@ -75,7 +75,7 @@ def measure(way: str) -> None:
         return
     from windrow.ingest.runner.spark.connect import ConnectedSpark
 
-    with closing(ConnectedSpark(way)) as spark:
+    with closing(ConnectedSpark(connection)) as spark:
         engine = SparkEngine(spark.session)
         first = _until_first(engine, begun)
         print(
@@ -92,16 +92,16 @@ def _until_first(engine: object, begun: float) -> float:
     return min(float(result.rows[0]) for result in engine.run(Begins(), SPLITS)) - begun  # type: ignore[attr-defined]
 
 
-def _measured(way: str) -> list[float]:
-    command = [sys.executable, "-m", "tests.bench.startup", way]
+def _measure_apart(connection: str) -> list[float]:
+    command = [sys.executable, "-m", "tests.bench.startup", connection]
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True, timeout=300)
-    taken: list[float] = json.loads(done.stdout)
-    return taken
+    seconds: list[float] = json.loads(done.stdout)
+    return seconds
 
 
 def commands(rounds: int) -> dict[str, list[float]]:
     """The seconds of `windrow run`, by the way in which its window runs."""
-    taken: dict[str, list[float]] = defaultdict(list)
+    seconds_by_name: dict[str, list[float]] = defaultdict(list)
     with (
         tempfile.TemporaryDirectory(prefix="windrow-bench-") as scratch,
         EmbeddedBroker(Path(scratch) / "kafka", find_jars()) as broker,
@@ -110,19 +110,27 @@ def commands(rounds: int) -> dict[str, list[float]]:
         folder, bytecode = Path(scratch), Path(scratch) / "bytecode"
         run = _runs(folder, broker.bootstrap)
         for n in range(rounds):
-            taken["a Spark of its own"].append(run(4 * n))
-            taken["committed already"].append(run(4 * n))
+            seconds_by_name["a Spark of its own"].append(run(4 * n))
+            seconds_by_name["committed already"].append(run(4 * n))
             with serving("--master", "local[2,4]") as (address, _):
-                taken["a server's first window"].append(run(4 * n + 1, "--connect", address))
-                taken["a server's next window"].append(run(4 * n + 2, "--connect", address))
+                seconds_by_name["a server's first window"].append(
+                    run(4 * n + 1, "--connect", address)
+                )
+                seconds_by_name["a server's next window"].append(
+                    run(4 * n + 2, "--connect", address)
+                )
             with fresh_machine(bytecode) as fresh:
                 plain = f"spark.driver.extraJavaOptions={JAVA}"  # no archive
                 without = "--master", MASTER, "--conf", plain
-                taken["on a fresh machine"].append(run(4 * n + 3, *without, environment=fresh))
+                seconds_by_name["on a fresh machine"].append(
+                    run(4 * n + 3, *without, environment=fresh)
+                )
             with fresh_machine(bytecode) as fresh:
                 begun = "infer", windows.TOPIC, f"{folder}/{n}", "--bootstrap", broker.bootstrap
-                taken["`infer` on a fresh machine"].append(command(*begun, environment=fresh))
-    return taken
+                seconds_by_name["`infer` on a fresh machine"].append(
+                    command(*begun, environment=fresh)
+                )
+    return seconds_by_name
 
 
 @contextmanager
@@ -144,8 +152,8 @@ def fresh_machine(bytecode: Path) -> Iterator[dict[str, str]]:
         " PASS.keep(); ENTRIES_CODE.keep()"
     )
     subprocess.run([sys.executable, "-c", making], env=environment, check=True, timeout=300)
-    for kept in [*bytecode.rglob("compiled/*/*.code")]:
-        shutil.rmtree(kept.parent, ignore_errors=True)
+    for code_file in [*bytecode.rglob("compiled/*/*.code")]:
+        shutil.rmtree(code_file.parent, ignore_errors=True)
 
 
 def _runs(folder: Path, bootstrap: str) -> Callable[..., float]:
@@ -181,21 +189,21 @@ def main(rounds: int) -> None:
     to a Spark of the run's own.
     """
     assert archive_options(), "no archive: type `windrow prepare`"
-    taken: dict[str, list[float]] = defaultdict(list)
+    seconds_by_name: dict[str, list[float]] = defaultdict(list)
     for _ in range(rounds):
-        for way, name in COLD.items():
-            taken[name] += _measured(way)
+        for connection, name in COLD.items():
+            seconds_by_name[name] += _measure_apart(connection)
         with serving("--master", "local[2,4]") as (address, _):
             for name in WARM[:2]:
-                first, *later = _measured(address)
-                taken[name].append(first)
-                taken[WARM[2]] += later
-    cold = statistics.median(taken[COLD["archive"]])
+                first, *later = _measure_apart(address)
+                seconds_by_name[name].append(first)
+                seconds_by_name[WARM[2]] += later
+    cold = statistics.median(seconds_by_name[COLD["archive"]])
     print(
         "seconds until the first task begins: median (least to most), and beside a Spark of the"
         " run's own"
     )
-    for name, seconds in taken.items():
+    for name, seconds in seconds_by_name.items():
         middle = statistics.median(seconds)
         print(
             f"{name:30} {middle:5.2f} ({min(seconds):.2f} to {max(seconds):.2f}) "

@@ -73,36 +73,38 @@ def cases() -> dict[str, Case]:
     """All of them, by what is told of them."""
     small, wide = rows_of(SMALL, BATCH), rows_of(WIDE, WIDE_BATCH)
     filtered = "SELECT * REPLACE (round(amount * 100) AS amount) FROM rows WHERE currency <> 'CNY'"
-    left = sum(value != "CNY" for value in small["currency"].to_pylist())
+    kept_count = sum(value != "CNY" for value in small["currency"].to_pylist())
     number = "SELECT * REPLACE (code::BIGINT AS code) FROM rows"
     good = BATCH - len(range(0, BATCH, 100))
     # computed, though its values stay: what it costs is the way into DuckDB and back
-    five, every = (
+    five_columns, all_columns = (
         ", ".join(f"coalesce({name}, NULL) AS {name}" for name in names)
         for names in (wide.schema.names[:5], wide.schema.names)
     )
     return {
-        "small: filter, a column": Case(small, filtered, left),
+        "small: filter, a column": Case(small, filtered, kept_count),
         "small: a number of a text, half of them null": Case(
             with_codes(small, bad=False), number, BATCH
         ),
         "the same, one of 100 refused": Case(with_codes(small, bad=True), number, good),
         "wide: none of 60 columns computed": Case(wide, "SELECT * FROM rows", WIDE_BATCH),
-        "wide: five": Case(wide, f"SELECT * REPLACE ({five}) FROM rows", WIDE_BATCH),
-        "wide: all": Case(wide, f"SELECT {every} FROM rows", WIDE_BATCH),
+        "wide: five": Case(wide, f"SELECT * REPLACE ({five_columns}) FROM rows", WIDE_BATCH),
+        "wide: all": Case(wide, f"SELECT {all_columns} FROM rows", WIDE_BATCH),
     }
 
 
 def once(case: Case, rows: int) -> float:
     """CPU seconds a million rows."""
-    given = decoded(case.rows)
-    messages, step = messages_for(given), Sql(case.query, "transform.steps.0", ()).open()
-    step(given, messages)
+    input_rows = decoded(case.rows)
+    messages, step = messages_for(input_rows), Sql(case.query, "transform.steps.0", ()).open()
+    step(input_rows, messages)
     count = max(rows // case.rows.num_rows, 1)
     began = time.process_time()
     for _ in range(count):
-        found = step(given, messages)
-        assert found.rows.num_rows == case.out, f"{found.rows.num_rows} rows, not {case.out}"
+        output_rows = step(input_rows, messages)
+        assert output_rows.rows.num_rows == case.out, (
+            f"{output_rows.rows.num_rows} rows, not {case.out}"
+        )
     return (time.process_time() - began) / (count * case.rows.num_rows) * 1e6
 
 
@@ -114,21 +116,21 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=500_000)
     parser.add_argument("--rounds", type=int, default=5)
     options = parser.parse_args()
-    every = cases()
-    taken: dict[str, list[float]] = {name: [] for name in every}
+    all_cases = cases()
+    seconds_by_case: dict[str, list[float]] = {name: [] for name in all_cases}
     for _ in range(options.rounds):
-        for name, case in every.items():
-            taken[name].append(once(case, options.rows))
+        for name, case in all_cases.items():
+            seconds_by_case[name].append(once(case, options.rows))
     broken = []
-    for name, seconds in taken.items():
-        found, most = Spread.of(seconds), LIMITS.get(name)
-        limit = f" (limit {most})" if most else ""
+    for name, seconds in seconds_by_case.items():
+        spread, limit_seconds = Spread.of(seconds), LIMITS.get(name)
+        limit = f" (limit {limit_seconds})" if limit_seconds else ""
         print(
-            f"{name:46} {found.median:6.2f} CPU s per million rows ({found.least:.2f} to"
-            f" {found.most:.2f}){limit}",
+            f"{name:46} {spread.median:6.2f} CPU s per million rows ({spread.lowest:.2f} to"
+            f" {spread.highest:.2f}){limit}",
             flush=True,
         )
-        broken += [name] if most and found.median > most else []
+        broken += [name] if limit_seconds and spread.median > limit_seconds else []
     if broken:
         sys.exit("limits broken: " + "; ".join(broken))
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.bench.changelog import Said, compared
+from tests.bench.changelog import Said, compare_customers
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow, pytest.mark.long]
 
@@ -19,6 +19,8 @@ def test_it_is_what_flink_makes_of_the_topic(
     """Updates, deletes, messages without a key; and of a filter, rows that come to fit it and
     cease to: whatever order the windows are committed in, the rows that are left are Flink's.
     """
-    mine, flinks = compared(kafka, tmp_path, Said(4000, 300, dice.randrange(2**31), where))
-    assert mine == flinks
-    assert len(mine) > 20
+    windrow_customers, flink_customers = compare_customers(
+        kafka, tmp_path, Said(4000, 300, dice.randrange(2**31), where)
+    )
+    assert windrow_customers == flink_customers
+    assert len(windrow_customers) > 20

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tests.bench.__main__ import PARTS, STEPS, WINDOWS, chosen
+from tests.bench.__main__ import PARTS, STEPS, WINDOWS, choose_parts
 from tests.bench.committed import KINDS as COMMITTED
 from tests.bench.harness.figures import (
     Growth,
@@ -28,7 +28,7 @@ from tests.bench.harness.figures import (
     exponent,
     ratios,
 )
-from tests.bench.harness.limits import broken
+from tests.bench.harness.limits import find_broken_limits
 from tests.bench.harness.page import number, page
 from tests.bench.harness.shapes import LOOKED_UP, SHAPES, flink_type, neutral_type, spark_type
 from tests.bench.harness.side import FailedError, parquet_rows
@@ -67,18 +67,18 @@ def test_a_ratio_is_of_one_round() -> None:
     """What the machine did to a round hits both: the median of the ratios, not the
     ratio of the medians.
     """
-    ours, other = side("windrow", "all", 1.0, 10.0, 2.0), side("peer", "all", 2.0, 20.0, 8.0)
-    assert ratios(ours, other) == Spread(0.5, 0.25, 0.5)
+    ours, peer = side("windrow", "all", 1.0, 10.0, 2.0), side("peer", "all", 2.0, 20.0, 8.0)
+    assert ratios(ours, peer) == Spread(0.5, 0.25, 0.5)
 
 
 def test_who_failed_has_no_ratio() -> None:
     """Rounds before a failure prove nothing."""
-    ours, other = (
+    ours, peer = (
         side("windrow", "all", 1.0),
         side("peer", "all", 2.0, failed="read 3 of 4 messages"),
     )
-    assert ratios(ours, other) is None
-    assert ratios(other, ours) is None
+    assert ratios(ours, peer) is None
+    assert ratios(peer, ours) is None
     assert ratios(ours, side("peer", "all")) is None
 
 
@@ -100,40 +100,47 @@ def test_limits_are_held_against_medians() -> None:
         side("windrow", "all", 1.0, 9.0, 1.0),
         side("Spark's Kafka source", "from_json, Parquet", 4.0, 4.0, 4.0),
     )
-    assert list(broken(result("small.table", *fine))) == []
+    assert list(find_broken_limits(result("small.table", *fine))) == []
     slow = (
         side("windrow", "all", 2.0, 2.0),
         side("Spark's Kafka source", "from_json, Parquet", 4.0, 4.0),
     )
-    told = "small.table: 0.50 of the time of Spark's Kafka source, from_json, Parquet (limit 0.33)"
-    assert list(broken(result("small.table", *slow))) == [told]
-    assert list(broken(result("wide.table", *slow))) == []
+    message = (
+        "small.table: 0.50 of the time of Spark's Kafka source, from_json, Parquet (limit 0.33)"
+    )
+    assert list(find_broken_limits(result("small.table", *slow))) == [message]
+    assert list(find_broken_limits(result("wide.table", *slow))) == []
     costs = msgspec.structs.replace(RUN, cpu_seconds=1.8 * RUN.cpu_seconds)
     dear = msgspec.structs.replace(side("windrow", "lookup", 1.0, worker=501.0), runs=(costs,))
     without = side("windrow", "no lookup, Delta commit", 1.0, worker=199.0)
-    assert list(broken(result("lookup.table", dear, without))) == [
+    assert list(find_broken_limits(result("lookup.table", dear, without))) == [
         "lookup.table: 1.80 of the CPU of no lookup, Delta commit (limit 1.75)",
         "lookup.table: a worker takes 101 MB more than no lookup, Delta commit (limit 100 MB)",
     ]
     big = side("windrow", "all", 1.0, worker=500.0)
-    assert list(broken(result("small.table", big))) == [
+    assert list(find_broken_limits(result("small.table", big))) == [
         "small.table: a worker took 500 MB (limit 400 MB)"
     ]
-    assert list(broken(result("large.raw", big, side("Daft", "all", failed="ended")))) == [
-        "large.raw: Daft, all failed: ended"
-    ]
+    assert list(
+        find_broken_limits(result("large.raw", big, side("Daft", "all", failed="ended")))
+    ) == ["large.raw: Daft, all failed: ended"]
 
 
 def test_growth_is_at_most_linear() -> None:
     """A step that is steeper is told, and a worker that grows with its window."""
     assert (
-        list(broken(grown(Point(1, 5.0, 0, 0), Point(10, 6.0, 0, 0), Point(100, 60.0, 0, 0)))) == []
+        list(
+            find_broken_limits(
+                grown(Point(1, 5.0, 0, 0), Point(10, 6.0, 0, 0), Point(100, 60.0, 0, 0))
+            )
+        )
+        == []
     )
-    assert list(broken(grown(Point(1, 1.0, 0, 0), Point(10, 20.0, 0, 0)))) == [
+    assert list(find_broken_limits(grown(Point(1, 1.0, 0, 0), Point(10, 20.0, 0, 0)))) == [
         "growth.rows: grows as size to the power of 1.30 (limit 1.1)"
     ]
     fat = grown(Point(1_000_000, 1.0, 0, 100), Point(4_000_000, 4.0, 0, 120))
-    assert list(broken(fat)) == [
+    assert list(find_broken_limits(fat)) == [
         "growth.rows: a worker takes 100 MB for 1,000,000 messages, and 120 MB for 4,000,000"
     ]
 
@@ -170,15 +177,15 @@ def test_a_page_has_every_result() -> None:
         " 2.0 | +0.0 | 0.38 (0.25 to 0.50) |" in lines
     )
     assert "| Daft 1.0 | all | failed: ended | | | | | | | |" in lines
-    told = "1,000 messages, 2 rounds, on 2026-01-05, of commit abc"
+    origin = "1,000 messages, 2 rounds, on 2026-01-05, of commit abc"
     costs = "1,500 | Java 700, worker 300 | 1,200"
     assert (
         f"| `sinks.delta` | windrow 1.0, into a Delta table | 0.38 (0.25 to 0.50) | {costs} |  |"
-        f" {told} |" in lines
+        f" {origin} |" in lines
     )
     assert (
         f"| `sinks.delta` | windrow 1.0, decoding alone | 1.00 (1.00 to 1.00) | {costs} | 3.00"
-        f" (2.00 to 4.00) | {told} |" in lines
+        f" (2.00 to 4.00) | {origin} |" in lines
     )
     assert "| `sinks.csv` | not measured yet | | | | | | |" in lines
     assert any(line.startswith("| windrow 1.0 | lookup |") for line in lines)
@@ -206,8 +213,8 @@ def test_numbers_keep_three_digits() -> None:
 
 def test_results_survive_their_file() -> None:
     """What was kept is what was measured."""
-    kept: Any = result("small.raw", side("windrow", "all", 1.0))
-    assert msgspec.json.decode(msgspec.json.encode(kept), type=Result) == kept
+    measured_result: Any = result("small.raw", side("windrow", "all", 1.0))
+    assert msgspec.json.decode(msgspec.json.encode(measured_result), type=Result) == measured_result
 
 
 def test_written_rows_are_counted_by_their_footers(tmp_path: Path) -> None:
@@ -237,10 +244,10 @@ def test_every_kind_of_sink_is_beside_decoding(sink: str) -> None:
     """A sink's cost is that above the same program, which writes nothing; a peer writes
     to the same kind of place.
     """
-    ours, other = BESIDE_DECODING[sink]
+    ours, peer = BESIDE_DECODING[sink]
     assert ours.name == "windrow"
     assert ours.into is not nowhere
-    assert (other.into is nowhere) == (sink in SINKS)
+    assert (peer.into is nowhere) == (sink in SINKS)
 
 
 def test_lines_are_counted_without_heads(tmp_path: Path) -> None:
@@ -269,7 +276,7 @@ def test_every_side_can_be_told_every_job(stage: str) -> None:
     for shape in SHAPES.values():
         job = Job("127.0.0.1:9", "t", shape, 10, Path("/nowhere"))
         assert job.stops == [3, 3, 2, 2]
-        assert all(side.told(job) for side in COMPARISONS[stage])
+        assert all(side.instructions(job) for side in COMPARISONS[stage])
     assert COMPARISONS[stage][0].name == "windrow"
 
 
@@ -280,8 +287,8 @@ def test_lookups_are_beside_none(kind: str) -> None:
     """
     job = Job("127.0.0.1:9", "t", LOOKED_UP, 10, Path("/nowhere"), "postgresql://me@h:1/d", "/c")
     *sides, last = LOOKUPS[kind]
-    assert all(side.told(job) and side.into is looked_up for side in sides)
-    assert "transform" not in last.told(job)
+    assert all(side.instructions(job) and side.into is looked_up for side in sides)
+    assert "transform" not in last.instructions(job)
 
 
 def test_other_answers_are_a_failure(tmp_path: Path) -> None:
@@ -291,10 +298,10 @@ def test_other_answers_are_a_failure(tmp_path: Path) -> None:
     few = replace(LOOKED_UP, values=partial(values, 1_000))
     orders = pl.read_ndjson(io.BytesIO(b"\n".join(few.values())))
     number = pl.col("customer").str.strip_prefix("customer-").cast(pl.Int64)
-    there = number % 10 != 0
+    has_customer = number % 10 != 0
     rows = orders.with_columns(
-        pl.when(there).then(pl.format("tier-{}", number % 7)).alias("tier"),
-        pl.when(there).then(number * 7919 % 1_000_003).alias("credit"),
+        pl.when(has_customer).then(pl.format("tier-{}", number % 7)).alias("tier"),
+        pl.when(has_customer).then(number * 7919 % 1_000_003).alias("credit"),
     )
     rows.write_parquet(tmp_path / "a.parquet")
     assert customers.right_rows(tmp_path, few, 1_000) == 1_000
@@ -308,10 +315,10 @@ def test_growing_windows_have_their_messages() -> None:
     """Each window has as many, and the log goes on behind the last one; the messages of
     a size without windows are of one day.
     """
-    windows = KINDS["windows"].of(10)
+    windows = KINDS["windows"].grown_of(10)
     assert windows.every_ms * windows.messages == 11 * 60_000
     assert windows.rows == 1_000
-    rows = KINDS["rows"].of(200_000_000)
+    rows = KINDS["rows"].grown_of(200_000_000)
     assert rows.every_ms * rows.messages < 86_400_000
     assert replace(rows, messages=10).every_ms == 1.0
 
@@ -324,12 +331,12 @@ def test_every_step_has_its_program(step: str) -> None:
 
 def test_parts_are_chosen_by_name_or_kind() -> None:
     """No word is all of them; a word that names none ends it."""
-    assert chosen([]) == list(PARTS)
-    assert chosen(["growth", "small.raw"]) == [
+    assert choose_parts([]) == list(PARTS)
+    assert choose_parts(["growth", "small.raw"]) == [
         "small.raw",
         "growth.partitions",
         "growth.windows",
         "growth.rows",
     ]
     with pytest.raises(SystemExit, match="No such part: smal"):
-        chosen(["smal"])
+        choose_parts(["smal"])

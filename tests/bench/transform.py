@@ -44,25 +44,27 @@ MOST_MB = 500
 def measure(messages: int, rounds: int, scratch: Path) -> dict[str, list[Run]]:
     """The runs of each way, after the first."""
     side, topic = windrow("table", ""), "bench.transform"
-    runs: dict[str, list[Run]] = {way: [] for way in WAYS}
+    runs: dict[str, list[Run]] = {step_name: [] for step_name in WAYS}
     with ExitStack() as stack:
         bootstrap = stack.enter_context(EmbeddedBroker(scratch / "kafka", find_jars())).bootstrap
         fill(bootstrap, topic, SMALL.values(), messages)
         programs = {
-            way: stack.enter_context(Program(side.command(bootstrap), scratch / str(n), {}))
-            for n, way in enumerate(WAYS)
+            step_name: stack.enter_context(Program(side.command(bootstrap), scratch / str(n), {}))
+            for n, step_name in enumerate(WAYS)
         }
         for number in range(rounds + 1):
-            for way, step in WAYS.items():
-                newest = way.endswith("of each id")
-                out, rows = programs[way].out, min(messages, DISTINCT) if newest else messages
+            for step_name, step in WAYS.items():
+                newest = step_name.endswith("of each id")
+                out, rows = programs[step_name].out, min(messages, DISTINCT) if newest else messages
                 more = {"transform": {"steps": [step]}} if step else {}
-                told = side.told(Job(bootstrap, topic, SMALL, messages, out, more=more))
-                run = programs[way].run(
-                    told, rows, expected=rows, written=partial(parquet_rows, out)
+                instructions = side.instructions(
+                    Job(bootstrap, topic, SMALL, messages, out, more=more)
+                )
+                run = programs[step_name].run(
+                    instructions, rows, expected=rows, written=partial(parquet_rows, out)
                 )
                 if number:
-                    runs[way].append(run)
+                    runs[step_name].append(run)
     return runs
 
 
@@ -75,14 +77,16 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="windrow-bench-") as scratch:
         runs = measure(options.messages, options.rounds, Path(scratch))
     plain = next(iter(runs.values()))
-    for way, some in runs.items():
-        rate = Spread.of([options.messages / run.seconds / 1e3 for run in some])
-        cpu = Spread.of([run.cpu_seconds / options.messages * 1e6 for run in some])
-        times = Spread.of([a.seconds / b.seconds for a, b in zip(some, plain, strict=True)])
-        peaks = {kind: max(run.peaks.get(kind, 0.0) for run in some) for kind in ("worker", "Java")}
+    for step_name, step_runs in runs.items():
+        rate = Spread.of([options.messages / run.seconds / 1e3 for run in step_runs])
+        cpu = Spread.of([run.cpu_seconds / options.messages * 1e6 for run in step_runs])
+        times = Spread.of([a.seconds / b.seconds for a, b in zip(step_runs, plain, strict=True)])
+        peaks = {
+            kind: max(run.peaks.get(kind, 0.0) for run in step_runs) for kind in ("worker", "Java")
+        }
         line = (
-            f"{way:29} {rate.median:6,.0f} thousand messages/s ({rate.least:,.0f} to"
-            f" {rate.most:,.0f}), {cpu.median:.2f} CPU s per million"
+            f"{step_name:29} {rate.median:6,.0f} thousand messages/s ({rate.lowest:,.0f} to"
+            f" {rate.highest:,.0f}), {cpu.median:.2f} CPU s per million"
         )
         line += f", peaks: worker {peaks['worker']:,.0f} MB (limit {MOST_MB})"
         line += f", Java {peaks['Java']:,.0f} MB"
@@ -90,8 +94,9 @@ def main() -> None:
             line
             + (
                 ""
-                if some is plain
-                else f"; {times.median:.1f} times the time ({times.least:.1f} to {times.most:.1f})"
+                if step_runs is plain
+                else f"; {times.median:.1f} times the time"
+                f" ({times.lowest:.1f} to {times.highest:.1f})"
             )
         )
 

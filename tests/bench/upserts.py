@@ -71,7 +71,7 @@ def changes(number: int, rows: int, count: int) -> pa.RecordBatch:
 def messages(split: Split, start: int, stop: int) -> pa.RecordBatch:
     """With nothing in them: their coordinates are all that is looked at."""
     n = stop - start
-    of = {
+    columns = {
         "topic": pa.repeat(split.topic, n),
         "partition": pa.repeat(pa.scalar(split.partition, pa.int32()), n),
         "offset": pa.array(np.arange(start, stop)),
@@ -83,8 +83,8 @@ def messages(split: Split, start: int, stop: int) -> pa.RecordBatch:
             (
                 empty
                 if f.name == "headers"
-                else of[f.name].cast(f.type)
-                if f.name in of
+                else columns[f.name].cast(f.type)
+                if f.name in columns
                 else pa.nulls(n, f.type)
             )
             for f in MESSAGES
@@ -100,27 +100,38 @@ def peak() -> int:
 
 def merged_by_windrow(folder: Path, rows: int, count: int, windows: int) -> list[float]:
     """Seconds of each commit."""
-    sink, took, at = DeltaKeyedBoth(str(folder / "windrow"), ROWS, PrimaryKey(("id",))), [], 0
+    sink, took, first_offset = (
+        DeltaKeyedBoth(str(folder / "windrow"), ROWS, PrimaryKey(("id",))),
+        [],
+        0,
+    )
     sink.prepare()
     for number in range(windows + 1):
-        whole = changes(number, rows, count)
-        planned = plan_of(sink, window(number), (at, at + whole.num_rows), cluster="cluster")
+        window_changes = changes(number, rows, count)
+        planned = plan_of(
+            sink,
+            window(number),
+            (first_offset, first_offset + window_changes.num_rows),
+            cluster="cluster",
+        )
         split = planned.splits[0]
         stager = sink.stager(planned, 0, f"a{number}")(split)
-        for start in range(0, whole.num_rows, BATCH):
-            part = whole.slice(start, BATCH)
-            stager.add(part, messages(split, at + start, at + start + part.num_rows))
+        for start in range(0, window_changes.num_rows, BATCH):
+            part = window_changes.slice(start, BATCH)
+            stager.add(
+                part, messages(split, first_offset + start, first_offset + start + part.num_rows)
+            )
         staging = stager.finish()
         counts = split_counts(
             split,
-            read=whole.num_rows,
-            valid=whole.num_rows,
+            read=window_changes.num_rows,
+            valid=window_changes.num_rows,
             rows_staged=staging.rows,
             checksums=Checksums(rows=staging.checksum),
-            rows=whole.num_rows,
+            rows=window_changes.num_rows,
         )
         staged = [Staged(split, counts, staging.committables, ())]
-        at += whole.num_rows
+        first_offset += window_changes.num_rows
         began = time.monotonic()
         assert isinstance(sink.commit(receipt(planned, staged, 0, f"a{number}"), staged), Done)
         took.append(time.monotonic() - began)
@@ -131,11 +142,13 @@ def merged_by_deltalake(folder: Path, rows: int, count: int, windows: int) -> li
     """The same."""
     uri, took = str(folder / "deltalake"), []
     for number in range(windows + 1):
-        whole = changes(number, rows, count)
+        window_changes = changes(number, rows, count)
         last = np.sort(
-            len(whole) - 1 - np.unique(whole["id"].to_numpy()[::-1], return_index=True)[1]
+            len(window_changes)
+            - 1
+            - np.unique(window_changes["id"].to_numpy()[::-1], return_index=True)[1]
         )
-        source = pa.Table.from_batches([whole.take(pa.array(last))])
+        source = pa.Table.from_batches([window_changes.take(pa.array(last))])
         began = time.monotonic()
         if not number:
             write_deltalake(uri, source.drop_columns([DELETED]))
@@ -162,23 +175,23 @@ def main() -> None:
     for name, default in (("rows", 2_000_000), ("changes", 200_000), ("windows", 3)):
         parser.add_argument(f"--{name}", type=int, default=default)
     parser.add_argument("--side", choices=SIDES)
-    said = parser.parse_args()
-    if said.side:
+    options = parser.parse_args()
+    if options.side:
         with tempfile.TemporaryDirectory() as folder:
-            took = SIDES[said.side](Path(folder), said.rows, said.changes, said.windows)
+            took = SIDES[options.side](Path(folder), options.rows, options.changes, options.windows)
         print(json.dumps({"took": took, "peak": peak()}))
         return
     print(
-        f"{said.rows} rows, {said.changes} changes a"
+        f"{options.rows} rows, {options.changes} changes a"
         f" window\n{'':12}{'first window, s':>18}{'each further, s':>18}{'peak, MB':>12}"
     )
     for side in SIDES:
-        numbers = [f"--{name}={getattr(said, name)}" for name in ("rows", "changes", "windows")]
+        numbers = [f"--{name}={getattr(options, name)}" for name in ("rows", "changes", "windows")]
         command = [sys.executable, "-m", "tests.bench.upserts", f"--side={side}", *numbers]
         ran = subprocess.run(command, capture_output=True, text=True, check=True, timeout=1800)
-        found = json.loads(ran.stdout)
+        figures = json.loads(ran.stdout)
         print(
-            f"{side:12}{found['took'][0]:18.1f}{median(found['took'][1:]):18.1f}{found['peak'] / 1e6:12.0f}"  # noqa: E501
+            f"{side:12}{figures['took'][0]:18.1f}{median(figures['took'][1:]):18.1f}{figures['peak'] / 1e6:12.0f}"  # noqa: E501
         )
 
 

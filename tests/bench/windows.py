@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, cast
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from tests.bench.committed import KINDS, cost, told
+from tests.bench.committed import KINDS, cost, line_of
 from tests.bench.orders import values
 from windrow.ingest.assemble import assemble
 from windrow.ingest.config.load import parse_spec
@@ -45,8 +45,8 @@ MINUTE = timedelta(minutes=1)
 TOPIC = "bench.windows"
 
 
-def fill(bootstrap: str, windows: int, each: int, partitions: int) -> None:
-    """`each` messages in every minute, in turn over the topic-partitions, and some
+def fill(bootstrap: str, windows: int, per_window: int, partitions: int) -> None:
+    """`per_window` messages in every minute, in turn over the topic-partitions, and some
     behind the last window.
     """
     admin = AdminClient({"bootstrap.servers": bootstrap})
@@ -55,12 +55,12 @@ def fill(bootstrap: str, windows: int, each: int, partitions: int) -> None:
     ].result(60)
     producer, orders = Producer({"bootstrap.servers": bootstrap, "linger.ms": 50}), values()
     first = int(FIRST.timestamp() * 1000)
-    for i in range((windows + 1) * each):
+    for i in range((windows + 1) * per_window):
         producer.produce(
             TOPIC,
             orders[i % len(orders)],
             partition=i % partitions,
-            timestamp=first + i * 60_000 // each,
+            timestamp=first + i * 60_000 // per_window,
         )
         if i % 10_000 == 0:
             producer.flush()
@@ -117,7 +117,7 @@ def in_dagster(spec: PipelineSpec, windows: Sequence[Window], home: Path) -> flo
         return time.perf_counter() - began
 
 
-def timed(pipeline: Pipeline, windows: Sequence[Window]) -> float:
+def seconds_of(pipeline: Pipeline, windows: Sequence[Window]) -> float:
     """Seconds that all of them take."""
     began = time.perf_counter()
     for _ in run_windows(pipeline, windows, Request("bench")):
@@ -133,7 +133,9 @@ def beside_ten(kinds: Sequence[str], committed: int) -> None:
         for kind in kinds:
             for windows in (10, committed):
                 print(
-                    told(kind, windows, cost(kind, windows, Path(scratch) / f"{kind}-{windows}")),
+                    line_of(
+                        kind, windows, cost(kind, windows, Path(scratch) / f"{kind}-{windows}")
+                    ),
                     flush=True,
                 )
 
@@ -168,26 +170,29 @@ def main() -> None:
         session = spark_session("local[2]")
         minutes = [Window("bench", FIRST + i * MINUTE, FIRST + (i + 1) * MINUTE) for i in range(n)]
         day = [Window("bench", FIRST, FIRST + timedelta(days=1))]
-        warm, whole = (
-            timed(pipeline_in(Path(scratch) / name, broker.bootstrap, "daily", session), day)
+        warm_seconds, daily_seconds = (
+            seconds_of(pipeline_in(Path(scratch) / name, broker.bootstrap, "daily", session), day)
             for name in ("warm", "whole")
         )
         pipeline = pipeline_in(Path(scratch) / "minutes", broker.bootstrap, "* * * * *", session)
-        many, again = timed(pipeline, minutes), timed(pipeline, minutes)
+        minutes_seconds, again_seconds = (
+            seconds_of(pipeline, minutes),
+            seconds_of(pipeline, minutes),
+        )
         spec = spec_in(Path(scratch) / "partitions", broker.bootstrap, "* * * * *")
         shown, shown_again = (
             in_dagster(spec, minutes, Path(scratch) / name) for name in ("dagster", "dagster again")
         )
     print(
-        f"{n} windows of {options.messages:,} messages {many:.2f} s; all of them in one window"
-        f" {whole:.2f} s ({warm:.2f} s the first time)"
+        f"{n} windows of {options.messages:,} messages {minutes_seconds:.2f} s;"
+        f" all of them in one window {daily_seconds:.2f} s ({warm_seconds:.2f} s the first time)"
     )
     print(
-        f"{(many - whole) / n * 1000:.0f} ms a window beyond reading and decoding;"
-        f" {again / n * 1000:.1f} ms for a committed one"
+        f"{(minutes_seconds - daily_seconds) / n * 1000:.0f} ms a window"
+        f" beyond reading and decoding; {again_seconds / n * 1000:.1f} ms for a committed one"
     )
     print(
-        f"in one run of Dagster {(shown - whole) / n * 1000:.0f} ms a window,"
+        f"in one run of Dagster {(shown - daily_seconds) / n * 1000:.0f} ms a window,"
         f" {shown_again / n * 1000:.0f} ms for a committed one"
     )
 

@@ -61,36 +61,36 @@ class Workers:
     def run(self, bootstrap: str, topic: str, messages: int) -> None:
         """One window, timed."""
         job = Job(bootstrap, topic, SMALL, messages, self.program.out)
-        before = sum(map(_cpu_seconds, self.processes))
+        cpu_before = sum(map(_cpu_seconds, self.processes))
         with _others_on(self.cores):
             run = self.program.run(
-                self.side.told(job),
+                self.side.instructions(job),
                 messages,
                 expected=messages,
                 written=partial(parquet_rows, self.program.out),
             )
         self.seconds.append(run.seconds)
-        self.tasks_seconds.append(sum(map(_cpu_seconds, self.processes)) - before)
+        self.tasks_seconds.append(sum(map(_cpu_seconds, self.processes)) - cpu_before)
 
-    def told(self) -> str:
+    def line_of(self) -> str:
         """A line for people, of all rounds that count."""
         seconds, tasks = (
             statistics.median(self.seconds[_WARM_UP_RUNS:]),
             statistics.median(self.tasks_seconds[_WARM_UP_RUNS:]),
         )
-        every = ", ".join(f"{took:.2f}" for took in self.seconds[_WARM_UP_RUNS:])
+        rounds_text = ", ".join(f"{took:.2f}" for took in self.seconds[_WARM_UP_RUNS:])
         where = f"{len(self.processes)} of them, all else on {len(self.cores)} cores"
-        return f"{where}: {seconds:.2f} s ({every}), {tasks:.2f} CPU s of the workers"
+        return f"{where}: {seconds:.2f} s ({rounds_text}), {tasks:.2f} CPU s of the workers"
 
 
 @contextmanager
 def workers(count: int, bootstrap: str, scratch: Path) -> Iterator[Workers]:
     """A cluster whose n-th worker has the n-th core to itself, as far as windrow goes."""
-    with cluster(scratch / f"cluster-{count}", count) as made:
-        processes = list(made.workers.values())
+    with cluster(scratch / f"cluster-{count}", count) as spark_cluster:
+        processes = list(spark_cluster.workers.values())
         for core, process in zip(sorted(os.sched_getaffinity(0)), processes, strict=False):
             _pin(process, {core})
-        side = windrow("table", "", master=made.master)
+        side = windrow("table", "", master=spark_cluster.master)
         with Program(
             side.command(bootstrap), scratch / f"driver-{count}", side.environment
         ) as program:
@@ -118,12 +118,12 @@ def _others_on(cores: frozenset[int]) -> Iterator[None]:
     """Hold all that isn't pinned, this process and what it began, to some of its cores
     until the end of the block.
     """
-    every = os.sched_getaffinity(0)
-    own = psutil.Process()
+    all_cores = os.sched_getaffinity(0)
+    own_process = psutil.Process()
     others = [
         process
-        for process in (own, *own.children(recursive=True))
-        if set(process.cpu_affinity()) == every
+        for process in (own_process, *own_process.children(recursive=True))
+        if set(process.cpu_affinity()) == all_cores
     ]
     try:
         for process in others:
@@ -131,30 +131,32 @@ def _others_on(cores: frozenset[int]) -> Iterator[None]:
         yield
     finally:
         for process in others:
-            _pin(process, every)
+            _pin(process, all_cores)
 
 
 def _strays(processes: list[psutil.Process]) -> list[str]:
     """What workers have begun that isn't on their cores and does anything there; a
     shell that a JVM asks for a number isn't looked at.
     """
-    found = []
+    strays = []
     for core, process in zip(sorted(os.sched_getaffinity(0)), processes, strict=False):
         for below in process.children(recursive=True):
             with suppress(psutil.NoSuchProcess):
                 if (cores := below.cpu_affinity()) != [core] and _cpu_seconds(
                     below
                 ) >= _LITTLE_SECONDS:
-                    found.append(
+                    strays.append(
                         f"{shlex.join(below.cmdline())}, begun by {below.parent()}, on {cores}, not"
                         f" {core}"
                     )
-    return found
+    return strays
 
 
 def _cpu_seconds(process: psutil.Process) -> float:
     """Of all that it has begun, as far as it lives or has been waited for."""
-    times = [one.cpu_times() for one in (process, *process.children(recursive=True))]
+    times = [
+        process_begun.cpu_times() for process_begun in (process, *process.children(recursive=True))
+    ]
     return sum(t.user + t.system + t.children_user + t.children_system for t in times)
 
 
@@ -176,27 +178,31 @@ def main() -> None:
             partitions=2 * PARTITIONS,
             every_ms=min(1.0, DAY_MS / (messages + 1)),
         )
-        one, two = (stack.enter_context(workers(count, bootstrap, scratch)) for count in (1, 2))
-        crowded = replace(one, cores=frozenset({min(one.cores)}), seconds=[], tasks_seconds=[])
+        one_worker, two_workers = (
+            stack.enter_context(workers(count, bootstrap, scratch)) for count in (1, 2)
+        )
+        crowded = replace(
+            one_worker, cores=frozenset({min(one_worker.cores)}), seconds=[], tasks_seconds=[]
+        )
         for _ in range(_WARM_UP_RUNS + options.rounds):
-            for some in (one, crowded, two):
-                some.run(bootstrap, topic, messages)
+            for setup in (one_worker, crowded, two_workers):
+                setup.run(bootstrap, topic, messages)
         print(
             f"{messages:,} orders in {2 * PARTITIONS} splits, from Kafka to a Delta table; workers"
             " pinned to a core each"
         )
-        for some in (one, crowded, two):
-            print(some.told())
-        for some in (one, crowded):
+        for setup in (one_worker, crowded, two_workers):
+            print(setup.line_of())
+        for setup in (one_worker, crowded):
             ratios = [
                 a / b
                 for a, b in zip(
-                    some.seconds[_WARM_UP_RUNS:], two.seconds[_WARM_UP_RUNS:], strict=True
+                    setup.seconds[_WARM_UP_RUNS:], two_workers.seconds[_WARM_UP_RUNS:], strict=True
                 )
             ]
             spread = f"({min(ratios):.2f} to {max(ratios):.2f} by round)"
             print(
-                f"speed-up from one with all else on {len(some.cores)} cores:"
+                f"speed-up from one with all else on {len(setup.cores)} cores:"
                 f" {statistics.median(ratios):.2f} {spread}"
             )
 

@@ -22,44 +22,46 @@ from pathlib import Path
 
 import msgspec
 
-from tests.chaos.harness import Asked, Found, chaos
+from tests.chaos.harness import RoundOptions, RoundSummary, chaos
 from tests.chaos.record import record
 from tests.sinks.worlds import KINDS, world_of
 from tests.soak import seeds
 
 
-def tell(found: Found) -> None:
+def tell(summary: RoundSummary) -> None:
     """For people, then for programs."""
-    asked = found.asked
+    options = summary.options
     print(
-        f"chaos: {asked.kind}, seed {asked.seed}: {asked.windows} windows, {found.rows:,} rows,"
-        f" {found.hit} faults in {found.seconds} s"
+        f"chaos: {options.kind}, seed {options.seed}: {options.windows} windows,"
+        f" {summary.rows:,} rows, {summary.hit} faults in {summary.seconds} s"
     )
-    print("  " + ", ".join(f"{n} {fault}" for fault, n in found.faults.items()))
-    print("  attempts: " + ", ".join(f"{n} {outcome}" for outcome, n in found.outcomes.items()))
+    print("  " + ", ".join(f"{n} {fault}" for fault, n in summary.faults.items()))
+    print("  attempts: " + ", ".join(f"{n} {outcome}" for outcome, n in summary.outcomes.items()))
     print(
-        f"  lost {found.lost}, doubled {found.doubled}, foreign {found.foreign}; the reader looked"
-        f" {found.looks} times"
+        f"  lost {summary.lost_messages}, doubled {summary.doubled}, foreign {summary.foreign};"
+        f" the reader looked {summary.looks} times"
     )
-    for line in found.wrong[:10]:
+    for line in summary.violations[:10]:
         print(f"  WRONG: {line}")
     print(
-        msgspec.json.encode(msgspec.structs.replace(found, wrong=found.wrong[:100])).decode(),
+        msgspec.json.encode(
+            msgspec.structs.replace(summary, violations=summary.violations[:100])
+        ).decode(),
         flush=True,
     )
 
 
-def rounds(first: Asked, minutes: float) -> list[Found]:
+def rounds(first: RoundOptions, minutes: float) -> list[RoundSummary]:
     """Rounds until the minutes are over, or one has found something."""
-    end, done = time.monotonic() + 60 * minutes, list[Found]()
+    end, done = time.monotonic() + 60 * minutes, list[RoundSummary]()
     for seed in seeds(first.seed):
         folder = Path(tempfile.mkdtemp(prefix="windrow-chaos-"))
-        found = chaos(msgspec.structs.replace(first, seed=seed), folder)
-        tell(found)
-        done.append(found)
-        if not found.ok:
+        summary = chaos(msgspec.structs.replace(first, seed=seed), folder)
+        tell(summary)
+        done.append(summary)
+        if not summary.ok:
             print(
-                f"  its folder: {folder}\n  the same round again: {command(found.asked)}",
+                f"  its folder: {folder}\n  the same round again: {command(summary.options)}",
                 flush=True,
             )
             break
@@ -69,12 +71,12 @@ def rounds(first: Asked, minutes: float) -> list[Found]:
     return done
 
 
-def command(asked: Asked) -> str:
+def command(options: RoundOptions) -> str:
     """What has a round again."""
-    twin = f" --twin {asked.twin}" if asked.twin else ""
+    twin = f" --twin {options.twin}" if options.twin else ""
     return (
-        f"python -m tests.chaos --sink {asked.kind} --seed {asked.seed} --minutes 0 --windows"
-        f" {asked.windows} --rows {asked.rows}{twin}"
+        f"python -m tests.chaos --sink {options.kind} --seed {options.seed} --minutes 0 --windows"
+        f" {options.windows} --rows {options.rows}{twin}"
     )
 
 
@@ -94,18 +96,21 @@ def main() -> int:
     )
     parser.add_argument("--twin")
     parser.add_argument("--record", action="store_true")
-    asked = parser.parse_args()
-    if asked.twin is not None and asked.twin not in world_of(asked.sink).by_name:
+    args = parser.parse_args()
+    if args.twin is not None and args.twin not in world_of(args.sink).by_name:
         parser.error(
-            f"--twin of {asked.sink} is one of: {', '.join(world_of(asked.sink).by_name) or 'none'}"
+            f"--twin of {args.sink} is one of: {', '.join(world_of(args.sink).by_name) or 'none'}"
         )
-    if asked.rows % 2 or asked.rows < 8 or asked.windows < 1:
+    if args.rows % 2 or args.rows < 8 or args.windows < 1:
         parser.error("--rows is an even number from 8 on, and --windows is one from 1 on")
-    seed = random.SystemRandom().randrange(2**32) if asked.seed is None else asked.seed
-    done = rounds(Asked(asked.sink, seed, asked.windows, asked.rows, asked.twin), asked.minutes)
-    if asked.record and asked.twin is None:
+    seed = random.SystemRandom().randrange(2**32) if args.seed is None else args.seed
+    done = rounds(
+        RoundOptions(args.sink, seed, args.windows, args.rows, args.twin),
+        args.minutes,
+    )
+    if args.record and args.twin is None:
         record(done, seed)
-    return 0 if all(found.ok for found in done) else 1
+    return 0 if all(summary.ok for summary in done) else 1
 
 
 if __name__ == "__main__":

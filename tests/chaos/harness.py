@@ -51,7 +51,7 @@ ENOUGH = 6
 """Runs without faults in which a window must commit."""
 
 
-class Asked(msgspec.Struct, frozen=True):
+class RoundOptions(msgspec.Struct, frozen=True):
     """What a round is made of. `calm`: without any fault, which a broken twin passes, too."""
 
     kind: str
@@ -62,23 +62,23 @@ class Asked(msgspec.Struct, frozen=True):
     calm: bool = False
 
 
-class Found(msgspec.Struct):
+class RoundSummary(msgspec.Struct):
     """What came of a round.
 
-    `foreign`: rows that are of no message. `wrong`: all else that may not be, in words.
+    `foreign`: rows that are of no message. `violations`: all else that may not be, in words.
 
     `delivery`: what the sink promises; rows that may be lost, or there twice, are
     counted, and aren't wrong.
     """
 
-    asked: Asked
+    options: RoundOptions = msgspec.field(name="asked")
     faults: dict[str, int] = {}
     outcomes: dict[str, int] = {}
     rows: int = 0
-    lost: int = 0
+    lost_messages: int = msgspec.field(default=0, name="lost")
     doubled: int = 0
     foreign: int = 0
-    wrong: list[str] = []
+    violations: list[str] = msgspec.field(default_factory=list, name="wrong")
     looks: int = 0
     missed: int = 0
     seconds: float = 0.0
@@ -88,11 +88,11 @@ class Found(msgspec.Struct):
     def ok(self) -> bool:
         """Nothing is wrong."""
         promised = Capabilities(delivery=self.delivery)
-        lost, doubled = (
-            self.lost and not promised.allows(lost=True),
+        is_lost, is_doubled = (
+            self.lost_messages and not promised.allows(lost=True),
             self.doubled and not promised.allows(lost=False),
         )
-        return not (lost or doubled or self.foreign or self.wrong)
+        return not (is_lost or is_doubled or self.foreign or self.violations)
 
     @property
     def hit(self) -> int:
@@ -100,51 +100,54 @@ class Found(msgspec.Struct):
         return sum(self.faults.values())
 
 
-def chaos(asked: Asked, folder: Path) -> Found:
+def chaos(options: RoundOptions, folder: Path) -> RoundSummary:
     """One round, in an empty folder."""
-    began, kind = time.monotonic(), world_of(asked.kind)
-    with kind.placed(folder) as place:
-        sink = kind.sink_at(place)
+    began, kind = time.monotonic(), world_of(options.kind)
+    with kind.placed(folder) as location:
+        sink = kind.sink_at(location)
         sink.prepare()
-        watching = reader.start(asked.kind, place, asked.rows, folder)
-        in_round = _Round(asked, place, folder, sink.capabilities)
+        watching = reader.start(options.kind, location, options.rows, folder)
+        in_round = _Round(options, location, folder, sink.capabilities)
         in_round.run()
-        looks = reader.told(watching, folder)
-        found = _found(in_round, looks)
+        looks = reader.last_look(watching, folder)
+        summary = _summarize(in_round, looks)
         try:
-            _check(found, kind, kind.sink_at(place), in_round.begun)
+            _check(summary, kind, kind.sink_at(location), in_round.begun)
         except WindrowError as error:
-            found.wrong.append(f"the table can't be checked: {error}")
-    found.seconds = round(time.monotonic() - began, 1)
-    return found
+            summary.violations.append(f"the table can't be checked: {error}")
+    summary.seconds = round(time.monotonic() - began, 1)
+    return summary
 
 
-def _found(done: _Round, looks: reader.Looks) -> Found:
-    return Found(
-        done.asked,
+def _summarize(done: _Round, looks: reader.Looks) -> RoundSummary:
+    return RoundSummary(
+        done.options,
         dict(sorted(done.faults.items())),
         dict(sorted(done.outcomes.items())),
-        done.asked.windows * done.asked.rows,
+        done.options.windows * done.options.rows,
         # a twin may show half a window for a moment: without faults only its end counts
-        wrong=[*done.wrong, *(() if done.asked.calm and done.asked.twin else looks.wrong)],
+        violations=[
+            *done.violations,
+            *(() if done.options.calm and done.options.twin else looks.violations),
+        ],
         looks=looks.looks,
         missed=looks.missed,
         delivery=done.capabilities.delivery,
     )
 
 
-def _check(found: Found, world: SinkWorld, sink: Any, windows: int) -> None:
+def _check(summary: RoundSummary, world: SinkWorld, sink: Any, windows: int) -> None:
     """Over all that is there of the windows that were begun, to its very end."""
-    report = verdict(world, sink, range(windows), found.asked.rows)
-    found.lost, found.doubled, found.foreign = (
+    report = verdict(world, sink, range(windows), summary.options.rows)
+    summary.lost_messages, summary.doubled, summary.foreign = (
         len(report.lost),
         len(report.duplicated),
         len(report.invented),
     )
-    found.wrong += [
+    summary.violations += [
         *report.receipts,
         *report.accounting,
-        *(f"out of order: {place}" for place in report.out_of_order),
+        *(f"out of order: {where}" for where in report.out_of_order),
         *unmerged(sink),
     ]
 
@@ -152,31 +155,38 @@ def _check(found: Found, world: SinkWorld, sink: Any, windows: int) -> None:
 class _Round:
     """The windows of a round, and what happened to them; threads share it."""
 
-    def __init__(self, asked: Asked, place: str, folder: Path, capabilities: Capabilities) -> None:
-        self.asked, self.place, self.folder, self.capabilities = asked, place, folder, capabilities
+    def __init__(
+        self, options: RoundOptions, location: str, folder: Path, capabilities: Capabilities
+    ) -> None:
+        self.options, self.location, self.folder, self.capabilities = (
+            options,
+            location,
+            folder,
+            capabilities,
+        )
         self.faults: Counter[str] = Counter()
         self.outcomes: Counter[str] = Counter()
-        self.wrong: list[str] = []
+        self.violations: list[str] = []
         self.took = 0.1
         self.strikes = 0
         self.stuck = False
         self.up = threading.Event()
         self.up.set()
-        self._left: SimpleQueue[int] = SimpleQueue()
+        self._remaining: SimpleQueue[int] = SimpleQueue()
         self._lock, self._server = threading.Lock(), threading.Lock()
 
     @property
     def begun(self) -> int:
         """Returns how many windows were begun: all, unless one never commits."""
-        return self.asked.windows - self._left.qsize()
+        return self.options.windows - self._remaining.qsize()
 
     def run(self) -> None:
         """All windows, some at a time.
 
         Behind one that doesn't commit none begins: each may wait as long, and nobody hears of it.
         """
-        for number in range(self.asked.windows):
-            self._left.put(number)
+        for number in range(self.options.windows):
+            self._remaining.put(number)
         threads = [threading.Thread(target=self._run_windows, daemon=True) for _ in range(THREADS)]
         for thread in threads:
             thread.start()
@@ -187,7 +197,7 @@ class _Round:
     def _run_windows(self) -> None:
         while not self.stuck:
             try:
-                number = self._left.get_nowait()
+                number = self._remaining.get_nowait()
             except Empty:
                 return
             try:
@@ -205,24 +215,24 @@ class _Round:
         with self._lock:
             self.outcomes[outcome] += 1
 
-    def strike(self, what: Callable[[str], None], delay: float) -> None:
+    def strike(self, act: Callable[[str], None], delay: float) -> None:
         """Have something happen to the server; one at a time. Runs that meet it don't count."""
         time.sleep(delay)
         with self._server:
             self.up.clear()
             self.strikes += 1
             try:
-                what(self.place)
+                act(self.location)
             except Exception as error:  # told with the rest  # noqa: BLE001
                 self.tell(f"the server could not be struck, or is not up again: {error!r}")
             finally:
                 self.up.set()
 
-    def tell(self, what: str) -> None:
+    def tell(self, message: str) -> None:
         """Something that may not be. At once, too: the round may take long yet."""
-        print(f"chaos: {what}", file=sys.stderr, flush=True)
+        print(f"chaos: {message}", file=sys.stderr, flush=True)
         with self._lock:
-            self.wrong.append(what)
+            self.violations.append(message)
 
 
 class Ordeal:
@@ -230,13 +240,13 @@ class Ordeal:
 
     def __init__(self, among: _Round, number: int) -> None:
         self.round, self.number = among, number
-        self.chance = random.Random(f"{among.asked.seed} {number}")
-        self.kind = world_of(among.asked.kind)
+        self.chance = random.Random(f"{among.options.seed} {number}")
+        self.kind = world_of(among.options.kind)
         self.attempts = 0
 
     def run(self) -> None:
         """The first generation; then, perhaps, others."""
-        if self.round.asked.calm:
+        if self.round.options.calm:
             self.commit(0)
             return
         with self._struck():
@@ -257,12 +267,12 @@ class Ordeal:
     def _dealt(self) -> Callable[[int], None]:
         """The window's first fault."""
         cards = [self.kills, self.dies, self.stops, self.pauses, self.crowds, self.starves]
-        turn, place = divmod(self.number, len(cards))
-        fault = random.Random(f"{self.round.asked.seed} turn {turn}").sample(cards, len(cards))[
-            place
+        turn, card_index = divmod(self.number, len(cards))
+        fault = random.Random(f"{self.round.options.seed} turn {turn}").sample(cards, len(cards))[
+            card_index
         ]
-        between = turn % 2 == 0 and fault in {self.dies, self.stops}
-        return partial(fault, point=self.kind.between) if between else fault
+        is_between = turn % 2 == 0 and fault in {self.dies, self.stops}
+        return partial(fault, point=self.kind.between) if is_between else fault
 
     def kills(self, generation: int) -> None:
         """Attempts that are killed at a delay by chance; the retry, too, up to three deep."""
@@ -280,13 +290,13 @@ class Ordeal:
         The first at this one, if one is said.
         """
         for _ in range(self.chance.choice([1, 1, 2, 3])):
-            at, how = (
+            crash_at, death = (
                 point or self.chance.choice(self.kind.points),
                 self.chance.choice(["kill", "raise"]),
             )
-            code = self.end(worker.start(self.job(generation, crash=f"{at}:{how}")))
+            code = self.end(worker.start(self.job(generation, crash=f"{crash_at}:{death}")))
             if code in {worker.CRASHED, -signal.SIGKILL}:
-                self.round.hit(f"{how} at {at}")
+                self.round.hit(f"{death} at {crash_at}")
             point = None
 
     def stops(self, generation: int, point: CrashPoint | None = None) -> None:
@@ -320,9 +330,12 @@ class Ordeal:
 
     def crowds(self, generation: int) -> None:
         """Two or three attempts that meet at their commits; perhaps one is killed there."""
-        gate, many = time.monotonic() + 0.5 * self.round.took + 0.05, self.chance.choice([2, 2, 3])
-        crowd = [worker.start(self.job(generation, gate=gate)) for _ in range(many)]
-        self.round.hit("doubled" if many == 2 else "tripled")
+        gate, crowd_size = (
+            time.monotonic() + 0.5 * self.round.took + 0.05,
+            self.chance.choice([2, 2, 3]),
+        )
+        crowd = [worker.start(self.job(generation, gate=gate)) for _ in range(crowd_size)]
+        self.round.hit("doubled" if crowd_size == 2 else "tripled")
         if self.chance.random() < 0.3:
             crowd[0].join(
                 max(0.0, gate - time.monotonic()) + self.chance.uniform(0, 0.5 * self.round.took)
@@ -354,8 +367,8 @@ class Ordeal:
         )
         gate = time.monotonic() + 0.5 * self.round.took
         crowd = [
-            worker.start(self.job(0, what="replay_dead_letters", crash=how, gate=gate))
-            for how in (crash, "")
+            worker.start(self.job(0, what="replay_dead_letters", crash=crash_of_one, gate=gate))
+            for crash_of_one in (crash, "")
         ]
         codes = [self.end(process) for process in crowd]
         self.round.hit("dead_letters_replayed")
@@ -396,16 +409,16 @@ class Ordeal:
     def job(self, generation: int, **more: object) -> Job:
         """The next attempt."""
         self.attempts += 1
-        asked, name = self.round.asked, f"w{self.number}-{self.attempts}"
+        options, name = self.round.options, f"w{self.number}-{self.attempts}"
         job = Job(
-            asked.kind,
-            self.round.place,
+            options.kind,
+            self.round.location,
             str(self.round.folder),
             self.number,
             name,
-            asked.rows,
+            options.rows,
             generation,
-            twin=asked.twin,
+            twin=options.twin,
         )
         return job.but(**more)
 
@@ -427,12 +440,12 @@ class Ordeal:
                 return
             if strikes == self.round.strikes:
                 codes.append(code)
-        told = (
+        message = (
             f"window {self.number}.{generation} did not commit ({what}) in {ENOUGH} runs without"
             f" faults: {codes}; {self._errors()}"
         )
         self.round.stuck = True
-        self.round.tell(told)
+        self.round.tell(message)
 
     def _errors(self) -> str:
         files: Sequence[Path] = sorted(

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import msgspec
 
-from tests.chaos.verdict import seen, unwhole
+from tests.chaos.verdict import count_seen, find_violations
 from tests.sinks.worlds import world_of
 from tests.warm import SERVER
 
@@ -25,17 +25,17 @@ class Looks(msgspec.Struct):
 
     looks: int = 0
     missed: int = 0
-    wrong: list[str] = []
+    violations: list[str] = []
 
 
-def start(kind: str, place: str, rows: int, folder: Path) -> BaseProcess:
+def start(kind: str, location: str, rows: int, folder: Path) -> BaseProcess:
     """Begin; it ends when the file `quiet` is there."""
-    process = SERVER.Process(target=_look_on, args=(kind, place, rows, str(folder)))
+    process = SERVER.Process(target=_look_on, args=(kind, location, rows, str(folder)))
     process.start()
     return process
 
 
-def told(process: BaseProcess, folder: Path) -> Looks:
+def last_look(process: BaseProcess, folder: Path) -> Looks:
     """Have it look a last time, and end."""
     (folder / "quiet").touch()
     process.join(120)
@@ -43,32 +43,34 @@ def told(process: BaseProcess, folder: Path) -> Looks:
     return msgspec.json.decode((folder / "looks").read_bytes(), type=Looks)
 
 
-def _look_on(name: str, place: str, rows: int, folder: str) -> None:
-    kind, said, before = world_of(name), Looks(), set[tuple[str, int]]()
+def _look_on(name: str, location: str, rows: int, folder: str) -> None:
+    kind, looks, seen_splits = world_of(name), Looks(), set[tuple[str, int]]()
     ends = False
     while not ends:
         ends = (Path(folder) / "quiet").exists()
         began = time.monotonic()
         try:
-            sink = kind.sink_at(place)
+            sink = kind.sink_at(location)
             received = (
                 None
                 if sink.capabilities.atomic == "window"
                 else {c.receipt.window.key for c in sink.receipts()}
             )
-            found = seen(kind.pieces(sink), sink.metadata)
+            split_counts = count_seen(kind.pieces(sink), sink.metadata)
         except Exception as error:  # a server may be down  # noqa: BLE001
-            said.missed += 1
+            looks.missed += 1
             (Path(folder) / "missed").write_text(repr(error))
         else:
-            said.looks += not ends
-            said.wrong += [
+            looks.looks += not ends
+            looks.violations += [
                 line
-                for line in unwhole(found, before, rows, received, sink.capabilities)
-                if len(said.wrong) < 100
+                for line in find_violations(
+                    split_counts, seen_splits, rows, received, sink.capabilities
+                )
+                if len(looks.violations) < 100
             ]
-            before |= found.keys()
+            seen_splits |= split_counts.keys()
         if not ends:
             # so that most of the machine is the writers'
             time.sleep(min(2.0, 0.05 + 3 * (time.monotonic() - began)))
-    (Path(folder) / "looks").write_text(json.dumps(msgspec.to_builtins(said)))
+    (Path(folder) / "looks").write_text(json.dumps(msgspec.to_builtins(looks)))

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from tests.chaos.harness import Found
+from tests.chaos.harness import RoundSummary
 
 PAGE = Path(__file__).parents[2] / "docs" / "chaos.md"
 SUMS, PARTS = "## Sums", "## Parts"
@@ -26,7 +26,7 @@ HEAD = (
 )
 
 
-def record(done: Sequence[Found], seed: int, page: Path = PAGE) -> None:
+def record(done: Sequence[RoundSummary], seed: int, page: Path = PAGE) -> None:
     """Add what rounds found, and sum up anew."""
     text = page.read_text(encoding="utf-8")
     parts = [*_lines(text.partition(PARTS)[2]), line_of(done, seed)]
@@ -36,30 +36,32 @@ def record(done: Sequence[Found], seed: int, page: Path = PAGE) -> None:
     )
 
 
-def line_of(done: Sequence[Found], seed: int) -> list[str]:
+def line_of(done: Sequence[RoundSummary], seed: int) -> list[str]:
     """One part."""
     numbers = (
         len(done),
-        sum(f.asked.windows for f in done),
+        sum(f.options.windows for f in done),
         sum(f.rows for f in done),
         sum(f.hit for f in done),
-        sum(f.lost for f in done),
+        sum(f.lost_messages for f in done),
         sum(f.doubled for f in done),
         sum(f.foreign for f in done),
-        sum(len(f.wrong) for f in done),
+        sum(len(f.violations) for f in done),
         round(sum(f.seconds for f in done)),
     )
-    return [done[0].asked.kind, str(seed), *(f"{n:,}" for n in numbers)]
+    return [done[0].options.kind, str(seed), *(f"{n:,}" for n in numbers)]
 
 
 def sums(parts: Sequence[Sequence[str]]) -> list[list[str]]:
     """By sink; in place of the seed, how many parts."""
-    found = []
+    lines = []
     for kind in sorted({part[0] for part in parts}):
-        mine = [part for part in parts if part[0] == kind]
-        totals = [sum(int(part[n].replace(",", "")) for part in mine) for n in range(2, len(HEAD))]
-        found.append([kind, f"{len(mine)} parts", *(f"{n:,}" for n in totals)])
-    return found
+        sink_parts = [part for part in parts if part[0] == kind]
+        totals = [
+            sum(int(part[n].replace(",", "")) for part in sink_parts) for n in range(2, len(HEAD))
+        ]
+        lines.append([kind, f"{len(sink_parts)} parts", *(f"{n:,}" for n in totals)])
+    return lines
 
 
 def _lines(table: str) -> list[list[str]]:

@@ -67,13 +67,13 @@ def recovery(name: str, rows: int, folder: Path) -> Recovery:
         AssertionError: a rerun did not commit, or what it committed isn't seen.
     """
     kind, reruns, looks = world_of(name), list[float](), list[float]()
-    with kind.placed(folder) as place:
-        kind.sink_at(place).prepare()
+    with kind.placed(folder) as location:
+        kind.sink_at(location).prepare()
         # what processes are forked from has to be begun, too
-        _ended(Job(name, place, str(folder), len(kind.points), "loads", rows))
+        _ended(Job(name, location, str(folder), len(kind.points), "loads", rows))
         for number, point in enumerate(kind.points):
             job = Job(
-                name, place, str(folder), number, f"w{number}-dies", rows, crash=f"{point}:kill"
+                name, location, str(folder), number, f"w{number}-dies", rows, crash=f"{point}:kill"
             )
             _ended(job)
             seconds, code = _ended(job.but(attempt=f"w{number}-again", crash=""))
@@ -110,26 +110,31 @@ def _short(seconds: float) -> str:
     return f"{seconds:.2f}"
 
 
-def record(found: Sequence[Recovery], page: Path = PAGE) -> None:
+def record(recoveries: Sequence[Recovery], page: Path = PAGE) -> None:
     """Put the table in the place of the last one; sinks that weren't asked keep their lines."""
     text = page.read_text(encoding="utf-8")
-    before, _, rest = text.partition(TITLE)
-    table, _, after = rest.partition(SUMS)
-    kept = {
+    page_start, _, rest = text.partition(TITLE)
+    table, _, page_end = rest.partition(SUMS)
+    line_by_sink = {
         line.split("|")[1].strip(): line
         for line in table.splitlines()
         if re.match(r"\| (?!sink|---)", line)
     }
-    kept |= {one.kind: f"| {' | '.join(one.line())} |" for one in found}
+    line_by_sink |= {
+        sink_recovery.kind: f"| {' | '.join(sink_recovery.line())} |"
+        for sink_recovery in recoveries
+    }
     rows = "\n".join(
         [
             f"| {' | '.join(HEAD)} |",
             f"| {' | '.join(['---'] * len(HEAD))} |",
-            *(kept[name] for name in sorted(kept)),
+            *(line_by_sink[name] for name in sorted(line_by_sink)),
         ]
     )
     about = table.partition("\n|")[0].strip()
-    page.write_text(f"{before}{TITLE}\n\n{about}\n\n{rows}\n\n{SUMS}{after}", encoding="utf-8")
+    page.write_text(
+        f"{page_start}{TITLE}\n\n{about}\n\n{rows}\n\n{SUMS}{page_end}", encoding="utf-8"
+    )
 
 
 def main() -> None:
@@ -144,14 +149,14 @@ def main() -> None:
         "--rows", type=int, default=4000, help="of a window, in both partitions together"
     )
     parser.add_argument("--record", action="store_true")
-    asked = parser.parse_args()
+    arguments = parser.parse_args()
     done = []
     print(" | ".join(HEAD))
-    for name in asked.sink or SINKS:
+    for name in arguments.sink or SINKS:
         with tempfile.TemporaryDirectory(prefix="windrow-recovery-") as folder:
-            done.append(recovery(name, asked.rows, Path(folder)))
+            done.append(recovery(name, arguments.rows, Path(folder)))
         print(" | ".join(done[-1].line()), flush=True)
-    if asked.record:
+    if arguments.record:
         record(done)
 
 

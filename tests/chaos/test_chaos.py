@@ -17,11 +17,11 @@ import msgspec
 import pytest
 
 from tests.chaos import harness, worker
-from tests.chaos.harness import THREADS, Asked, Found, Ordeal, chaos
+from tests.chaos.harness import THREADS, Ordeal, RoundOptions, RoundSummary, chaos
 from tests.chaos.record import SUMS, record
 from tests.chaos.recovery import TITLE, Recovery
 from tests.chaos.recovery import record as record_recovery
-from tests.chaos.verdict import unwhole
+from tests.chaos.verdict import find_violations
 from tests.chaos.worker import Job
 from tests.sinks.worlds import KINDS, SINKS, WEAKER, world_of
 from windrow.ingest.ports.sink import Capabilities
@@ -38,10 +38,10 @@ def test_chaos(part: int, dice: random.Random, kind: str, tmp_path: Path) -> Non
     """Twenty-five windows under kills, stops, doubled runs, replays, dead-letter replays, sweeps
     and full disks; a reader looks on.
     """
-    found = chaos(Asked(kind, dice.randrange(2**32), WINDOWS), tmp_path)
-    assert found.ok, msgspec.json.encode(found).decode()
-    assert found.hit >= WINDOWS // 2, f"too few faults struck: {found.faults}"
-    assert found.looks > 1, f"the reader hardly looked: {found}"
+    summary = chaos(RoundOptions(kind, dice.randrange(2**32), WINDOWS), tmp_path)
+    assert summary.ok, msgspec.json.encode(summary).decode()
+    assert summary.hit >= WINDOWS // 2, f"too few faults struck: {summary.faults}"
+    assert summary.looks > 1, f"the reader hardly looked: {summary}"
 
 
 @pytest.mark.long
@@ -54,10 +54,10 @@ def test_what_promises_less_does_nothing_worse(
     """Rows may be there twice where that is said, and be missing where that is said,
     too; nothing else may be wrong.
     """
-    found = chaos(Asked(kind, dice.randrange(2**32), 6), tmp_path)
-    assert found.ok, msgspec.json.encode(found).decode()
-    assert found.delivery in kind
-    assert found.looks > 0, f"the reader didn't look: {found}"
+    summary = chaos(RoundOptions(kind, dice.randrange(2**32), 6), tmp_path)
+    assert summary.ok, msgspec.json.encode(summary).decode()
+    assert summary.delivery in kind
+    assert summary.looks > 0, f"the reader didn't look: {summary}"
 
 
 @pytest.mark.long
@@ -68,13 +68,16 @@ def test_a_twin_is_caught(dice: random.Random, kind: str, twin: str, tmp_path: P
     twenty-five windows.
     """
     rounds = (
-        chaos(Asked(kind, dice.randrange(2**32), windows, twin=twin), made(tmp_path / str(n)))
+        chaos(
+            RoundOptions(kind, dice.randrange(2**32), windows, twin=twin),
+            make_folder(tmp_path / str(n)),
+        )
         for n, windows in enumerate((7, 9, 9))
     )
-    assert not all(found.ok for found in rounds), "nothing was found wrong with a broken sink"
+    assert not all(summary.ok for summary in rounds), "nothing was found wrong with a broken sink"
 
 
-def made(folder: Path) -> Path:
+def make_folder(folder: Path) -> Path:
     """A folder that wasn't there."""
     folder.mkdir()
     return folder
@@ -87,8 +90,8 @@ def test_a_twin_is_right_in_the_calm(kind: str, twin: str, tmp_path: Path) -> No
     """Without faults a twin's table is right in the end: it is the faults that tell it
     from the real sink's.
     """
-    found = chaos(Asked(kind, 1, 1, twin=twin, calm=True), tmp_path)
-    assert found.ok, found.wrong
+    summary = chaos(RoundOptions(kind, 1, 1, twin=twin, calm=True), tmp_path)
+    assert summary.ok, summary.violations
 
 
 def test_a_window_that_hangs_ends_its_round(
@@ -101,11 +104,11 @@ def test_a_window_that_hangs_ends_its_round(
     monkeypatch.setattr(harness, "ENOUGH", 1)
     monkeypatch.setattr(worker, "start", partial(listening, worker.start))
     monkeypatch.setattr(Ordeal, "job", partialmethod(hanging, Ordeal.job))
-    found = chaos(Asked("sqlite", 1, 8, calm=True), tmp_path)
-    assert not found.ok
-    assert 1 <= found.outcomes["died"] <= THREADS, "other windows were begun"
-    assert any("did not commit" in line for line in found.wrong)
-    assert any("an attempt hung" in line for line in found.wrong)
+    summary = chaos(RoundOptions("sqlite", 1, 8, calm=True), tmp_path)
+    assert not summary.ok
+    assert 1 <= summary.outcomes["died"] <= THREADS, "other windows were begun"
+    assert any("did not commit" in line for line in summary.violations)
+    assert any("an attempt hung" in line for line in summary.violations)
     assert "in attempt" in (tmp_path / "stderr").read_text()
 
 
@@ -114,8 +117,8 @@ def listening(start: Callable[[Job], BaseProcess], job: Job) -> BaseProcess:
     process, deadline = start(job), time.monotonic() + 60
     caught = re.compile(r"SigCgt:\s*(\w+)")
     while True:
-        found = caught.search(Path(f"/proc/{process.pid}/status").read_text())
-        if found and int(found[1], 16) >> (worker.WHERE - 1) & 1:
+        signal_mask = caught.search(Path(f"/proc/{process.pid}/status").read_text())
+        if signal_mask and int(signal_mask[1], 16) >> (worker.WHERE - 1) & 1:
             return process
         assert time.monotonic() < deadline, "it isn't ready to be asked"
         process.join(0.005)
@@ -130,7 +133,7 @@ WHOLE = {("w1", 0): (9, 9), ("w1", 1): (9, 9)}
 
 
 @pytest.mark.parametrize(
-    ("found", "before", "received", "wrong"),
+    ("row_counts", "seen_before", "received", "violation_count"),
     [
         (WHOLE, [], None, 0),
         ({("w1", 0): (10, 10), ("w1", 1): (10, 10)}, [("w1", 0)], None, 0),
@@ -146,22 +149,22 @@ WHOLE = {("w1", 0): (9, 9), ("w1", 1): (9, 9)}
     ],
 )
 def test_what_a_reader_may_not_see(
-    found: dict[tuple[str, int], tuple[int, int]],
-    before: list[tuple[str, int]],
+    row_counts: dict[tuple[str, int], tuple[int, int]],
+    seen_before: list[tuple[str, int]],
     received: list[str] | None,
-    wrong: int,
+    violation_count: int,
 ) -> None:
     """Whole windows are fine, replayed or not; half of one, a row twice, what has gone
     again, and a receipt before its rows are told.
     """
-    assert len(unwhole(found, before, 20, received)) == wrong
+    assert len(find_violations(row_counts, seen_before, 20, received)) == violation_count
 
 
 ONCE, NONE = Capabilities(delivery="at-least-once"), Capabilities(delivery="none")
 
 
 @pytest.mark.parametrize(
-    ("found", "before", "received", "capabilities", "wrong"),
+    ("row_counts", "seen_before", "received", "capabilities", "violation_count"),
     [
         ({("w1", 0): (18, 9), ("w1", 1): (9, 9)}, [], ["w1"], ONCE, 0),
         ({("w1", 0): (18, 4), ("w1", 1): (9, 9)}, [], ["w1"], ONCE, 1),
@@ -172,31 +175,34 @@ ONCE, NONE = Capabilities(delivery="at-least-once"), Capabilities(delivery="none
     ],
 )
 def test_what_a_reader_may_see_of_what_promises_less(
-    found: dict[tuple[str, int], tuple[int, int]],
-    before: list[tuple[str, int]],
+    row_counts: dict[tuple[str, int], tuple[int, int]],
+    seen_before: list[tuple[str, int]],
     received: list[str],
     capabilities: Capabilities,
-    wrong: int,
+    violation_count: int,
 ) -> None:
     """A message twice where that is said, and a part of a window only where messages
     may be missing; never what there is not.
     """
-    assert len(unwhole(found, before, 20, received, capabilities)) == wrong
+    assert (
+        len(find_violations(row_counts, seen_before, 20, received, capabilities)) == violation_count
+    )
 
 
 def test_what_is_counted_and_what_is_wrong() -> None:
     """Lost and doubled rows are told of every sink, and wrong where it promises that
     there are none.
     """
-    counts = [{"lost": 1}, {"doubled": 1}, {"foreign": 1}, {"wrong": ["x"]}]
+    counts = [{"lost_messages": 1}, {"doubled": 1}, {"foreign": 1}, {"violations": ["x"]}]
     for delivery, ok in (
         ("exactly-once", [0, 0, 0, 0]),
         ("at-least-once", [0, 1, 0, 0]),
         ("none", [1, 1, 0, 0]),
     ):
-        assert [Found(Asked("kafka", 1), delivery=delivery, **count).ok for count in counts] == [
-            bool(n) for n in ok
-        ]  # type: ignore[arg-type]
+        assert [
+            RoundSummary(RoundOptions("kafka", 1), delivery=delivery, **count).ok
+            for count in counts
+        ] == [bool(n) for n in ok]  # type: ignore[arg-type]
 
 
 def test_results_are_added_and_summed_up(tmp_path: Path) -> None:
@@ -206,8 +212,8 @@ def test_results_are_added_and_summed_up(tmp_path: Path) -> None:
     page = tmp_path / "chaos.md"
     page.write_text("# Chaos\n\nWords.\n\n## Sums\n\n## Parts\n")
     done = [
-        Found(Asked("delta", 1), {"killed": 600}, rows=1000),
-        Found(Asked("delta", 2), {"killed": 500}, rows=1500, lost=1),
+        RoundSummary(RoundOptions("delta", 1), {"killed": 600}, rows=1000),
+        RoundSummary(RoundOptions("delta", 2), {"killed": 500}, rows=1500, lost_messages=1),
     ]
     record(done, 1, page)
     record(done[:1], 7, page)

@@ -26,15 +26,17 @@ Split = tuple[str, int]
 
 def produced(numbers: Iterable[int], rows: int) -> dict[TopicPartition, dict[int, object]]:
     """What the windows' messages are."""
-    numbers, every = [*numbers], dict[TopicPartition, dict[int, object]]()
+    numbers, messages_by_tp = [*numbers], dict[TopicPartition, dict[int, object]]()
     for tp in (TopicPartition(TOPIC.topic, p) for p in range(PARTITIONS)):
-        every[tp] = {
+        messages_by_tp[tp] = {
             offset: identity(tp, offset) for n in numbers for offset in range(*offsets_of(n, rows))
         }
-    return every
+    return messages_by_tp
 
 
-def seen(pieces: Sequence[pa.Table], metadata: Mapping[str, str]) -> dict[Split, tuple[int, int]]:
+def count_seen(
+    pieces: Sequence[pa.Table], metadata: Mapping[str, str]
+) -> dict[Split, tuple[int, int]]:
     """Of each split that readers see any row of: how many rows, and how many different messages."""
     window, partition, offset = (metadata[name] for name in ("window", "partition", "offset"))
     if not pieces:
@@ -53,9 +55,9 @@ def seen(pieces: Sequence[pa.Table], metadata: Mapping[str, str]) -> dict[Split,
     }
 
 
-def unwhole(
-    found: Mapping[Split, tuple[int, int]],
-    before: Iterable[Split],
+def find_violations(
+    row_counts: Mapping[Split, tuple[int, int]],
+    seen_before: Iterable[Split],
     rows: int,
     received: Collection[str] | None,
     capabilities: Capabilities = EXACTLY,
@@ -66,8 +68,8 @@ def unwhole(
     A split has one dead letter, which is no row until it is replayed.
 
     Args:
-        found: what it sees.
-        before: the splits that it saw earlier.
+        row_counts: what it sees.
+        seen_before: the splits that it saw earlier.
         rows: of a window, dead letters included.
         received: the windows whose receipts it saw before it read, where those say what
             is whole; None where rows come all at once.
@@ -75,38 +77,45 @@ def unwhole(
             doesn't promise that none is.
     """
     doubles, loses = capabilities.allows(lost=False), capabilities.allows(lost=True)
-    whole, unit = rows // PARTITIONS, {key for key, _ in found} if received is None else {*received}
-    wrong = [
+    split_rows, unit = (
+        rows // PARTITIONS,
+        {key for key, _ in row_counts} if received is None else {*received},
+    )
+    violations = [
         f"{n} rows of {m} messages of partition {p} in window {key}"
-        for (key, p), (n, m) in found.items()
+        for (key, p), (n, m) in row_counts.items()
         if n != m and not doubles
     ]
-    wrong += [f"window {key} has lost partition {p}" for key, p in before if (key, p) not in found]
+    violations += [
+        f"window {key} has lost partition {p}"
+        for key, p in seen_before
+        if (key, p) not in row_counts
+    ]
     for key in sorted(unit):
-        sizes = [found.get((key, p), (0, 0))[int(doubles)] for p in range(PARTITIONS)]
-        if sizes not in ([whole - 1] * PARTITIONS, [whole] * PARTITIONS) and not (
-            loses and max(sizes) <= whole
+        sizes = [row_counts.get((key, p), (0, 0))[int(doubles)] for p in range(PARTITIONS)]
+        if sizes not in ([split_rows - 1] * PARTITIONS, [split_rows] * PARTITIONS) and not (
+            loses and max(sizes) <= split_rows
         ):
-            wrong.append(
+            violations.append(
                 f"{' + '.join(map(str, sizes))} rows of window {key}, of {PARTITIONS} splits of"
-                f" {whole}"
+                f" {split_rows}"
             )
-    return wrong
+    return violations
 
 
 def verdict(world: SinkWorld, sink: Any, numbers: Sequence[int], rows: int) -> Report:
     """The checker's verdict over all that readers see, to the very end of it."""
     receipts = [c.receipt for c in sink.receipts()]
-    dead, pieces, known = (
+    dead, pieces, known_messages = (
         [sink.read_dead(r.window) for r in receipts],
         world.pieces(sink),
         produced(numbers, rows),
     )
-    report = check(known, pieces, dead, receipts, content="id", metadata=sink.metadata)
+    report = check(known_messages, pieces, dead, receipts, content="id", metadata=sink.metadata)
     if not sink.capabilities.allows(lost=False):
         return report
     once = check(
-        known,
+        known_messages,
         without_doubles(pieces, sink.metadata),
         dead,
         receipts,
@@ -122,14 +131,14 @@ def verdict(world: SinkWorld, sink: Any, numbers: Sequence[int], rows: int) -> R
 def without_doubles(pieces: Sequence[pa.Table], metadata: Mapping[str, str]) -> list[pa.Table]:
     """Of each message the row that stands first."""
     names = [metadata[name] for name in ("topic", "partition", "offset", "window")]
-    seen, kept = set[tuple[Any, ...]](), []
+    seen_messages, first_rows = set[tuple[Any, ...]](), []
     for piece in pieces:
         first = []
-        for place in zip(*(piece[name].to_pylist() for name in names), strict=True):
-            first.append(place not in seen)
-            seen.add(place)
-        kept.append(piece.filter(pa.array(first, pa.bool_())))
-    return kept
+        for message_key in zip(*(piece[name].to_pylist() for name in names), strict=True):
+            first.append(message_key not in seen_messages)
+            seen_messages.add(message_key)
+        first_rows.append(piece.filter(pa.array(first, pa.bool_())))
+    return first_rows
 
 
 def excused(report: Report, capabilities: Capabilities) -> Report:
@@ -138,9 +147,9 @@ def excused(report: Report, capabilities: Capabilities) -> Report:
 
     How many rows are there twice, or lost, it still says.
     """
-    lost = bool(report.lost) and capabilities.allows(lost=True)
+    may_lose = bool(report.lost) and capabilities.allows(lost=True)
     receipts = tuple(
-        line for line in report.receipts if not (lost and ": the receipt says " in line)
+        line for line in report.receipts if not (may_lose and ": the receipt says " in line)
     )
     return msgspec.structs.replace(report, out_of_order=(), receipts=receipts)
 

@@ -105,8 +105,8 @@ def _child(job: Job) -> None:
     os._exit(code)  # as a run's end would be: nothing of Python's own is waited for
 
 
-def _failed(job: Job, code: int, why: str) -> int:
-    (Path(job.folder) / f"{job.attempt}.error").write_text(why)
+def _failed(job: Job, code: int, reason: str) -> int:
+    (Path(job.folder) / f"{job.attempt}.error").write_text(reason)
     return code
 
 
@@ -131,20 +131,20 @@ def _run(job: Job, sink: Any) -> int:
     _wait(job.gate)
     crash_point("dead.before")
     sink.commit_dead(planned, job.attempt, staged)
-    return _told(sink.commit(receipt(planned, staged, job.generation, job.attempt), staged))
+    return _code_of(sink.commit(receipt(planned, staged, job.generation, job.attempt), staged))
 
 
 def _replay_dead_letters(job: Job, sink: Any) -> int:
-    held = sink.look(window(job.window))
-    if held is None or not held.receipt.counts.dead:
+    commit = sink.look(window(job.window))
+    if commit is None or not commit.receipt.counts.dead:
         return ALREADY
-    made, staged = staged_dead_replay(sink, held.receipt, job.attempt)
+    replayed, staged = staged_dead_replay(sink, commit.receipt, job.attempt)
     _wait(job.gate)
-    sink.commit_dead(made.plan, job.attempt, staged)
-    return _told(sink.commit(made, staged))
+    sink.commit_dead(replayed.plan, job.attempt, staged)
+    return _code_of(sink.commit(replayed, staged))
 
 
-def _told(outcome: object) -> int:
+def _code_of(outcome: object) -> int:
     crash_point("report.before")
     return (
         DONE

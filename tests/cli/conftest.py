@@ -75,9 +75,9 @@ class Stage:
     def produce(self, hour: int, *values: bytes | None) -> None:
         """One message after the other, a second apart, alternating between two topic-partitions."""
         for i, value in enumerate(values):
-            at = START + timedelta(hours=hour, seconds=i)
+            timestamp = START + timedelta(hours=hour, seconds=i)
             self.broker.produce(
-                TopicPartition("shop.things", i % 2), value, key=b"secret-key", timestamp=at
+                TopicPartition("shop.things", i % 2), value, key=b"secret-key", timestamp=timestamp
             )
 
     def assemble(self, spec: PipelineSpec, engine: Engine | None = None) -> Pipeline:
@@ -134,11 +134,11 @@ def stage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Stage:
     (tmp_path / "schema.py").write_text(SCHEMA)
     broker = MemoryBroker()
     broker.create_topic("shop.things", partitions=2, retention_ms=None)
-    made = Stage(tmp_path, broker)
-    made.write()
-    made.produce(0, *(b'{"id": %d}' % i for i in range(4)), b"secret-poison")
-    made.produce(1, *(b'{"id": %d}' % i for i in range(4)), b"secret-poison")
-    made.produce(3, b'{"id": 9}', b'{"id": 9}')
+    new_stage = Stage(tmp_path, broker)
+    new_stage.write()
+    new_stage.produce(0, *(b'{"id": %d}' % i for i in range(4)), b"secret-poison")
+    new_stage.produce(1, *(b'{"id": %d}' % i for i in range(4)), b"secret-poison")
+    new_stage.produce(3, b'{"id": 9}', b'{"id": 9}')
     for name in ("assemble", "assemble_to_look", "connect"):
-        monkeypatch.setattr(assembly, name, getattr(made, name))
-    return made
+        monkeypatch.setattr(assembly, name, getattr(new_stage, name))
+    return new_stage

@@ -126,13 +126,13 @@ def postgres_store(stage: Stage, url: str) -> Store:
 def store(stage: Stage, request: pytest.FixtureRequest) -> Store:
     """With micro-batches, the first one committed."""
     stage.write(window="grid: batch")
-    found = (
+    new_store = (
         postgres_store(stage, request.getfixturevalue("database"))
         if request.param == "postgres"
         else folder_store(stage, request.param)
     )
-    found.run()
-    return found
+    new_store.run()
+    return new_store
 
 
 @pytest.mark.some(1)
@@ -140,12 +140,12 @@ def test_an_older_ledger(store: Store) -> None:
     """No batch is cut on an older copy of the ledger; lag and doctor don't say that all
     is well, and the rebuild that is named works.
     """
-    ledger, kept = store.stage.folder / ".windrow", store.stage.folder / "kept-ledger"
+    ledger, ledger_copy = store.stage.folder / ".windrow", store.stage.folder / "kept-ledger"
     store.batches(1)
-    shutil.copytree(ledger, kept)
+    shutil.copytree(ledger, ledger_copy)
     store.batches(3)
     shutil.rmtree(ledger)
-    kept.rename(ledger)
+    ledger_copy.rename(ledger)
     store.stage.produce(5, b'{"id": 3}')
     for words in (("run",), ("run", "--drain"), ("plan",)):
         error = store.stage.json(words[0], store.stage.spec, *words[1:], code=1)["error"]
@@ -181,9 +181,11 @@ def test_a_ledger_that_cuts_a_batch_elsewhere(stage: Stage) -> None:
         )
     stage.produce(4, b'{"id": 3}', b'{"id": 4}')
     for words in ("run", "plan", "lag"):
-        said = stage.json(words, stage.spec, code=1)["error"]["message"]
-        assert "batch-000000001 ends elsewhere by the ledger than by its receipt" in said
-        assert f"moved away instead), and run windrow doctor {stage.spec} --rebuild-ledger" in said
+        message = stage.json(words, stage.spec, code=1)["error"]["message"]
+        assert "batch-000000001 ends elsewhere by the ledger than by its receipt" in message
+        assert (
+            f"moved away instead), and run windrow doctor {stage.spec} --rebuild-ledger" in message
+        )
     checks = {c["name"]: c for c in stage.json("doctor", stage.spec, code=1)["checks"]}
     assert checks["windows"]["level"] == "fail"
     state.rename(stage.folder / "away.db")
@@ -234,8 +236,8 @@ def test_one_table_of_several_is_older(stage: Stage) -> None:
     store.run("--window", f"{hour(1)}/{hour(4)}")
     store.restore()
     # the last of them has no row for that table, so it lacks nothing
-    lost = [hour(1)]
-    assert stage.json("lag", stage.spec)["missing"] == lost
+    missing_windows = [hour(1)]
+    assert stage.json("lag", stage.spec)["missing"] == missing_windows
     checks = {c["name"]: c for c in stage.json("doctor", stage.spec, code=0)["checks"]}
     assert checks["windows"]["level"] == "warn"
     assert checks["windows"]["what"].startswith("A table of the routes to delta:")

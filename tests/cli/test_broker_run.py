@@ -27,10 +27,10 @@ def test_a_port_that_is_taken_is_told_first(
     fetched = list[str]()
     monkeypatch.setattr(server, "find_jars", lambda: fetched.append("") or tmp_path)
     monkeypatch.setattr(server, "java_problem", lambda: None)
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        taken.listen()
-        port = str(taken.getsockname()[1])
+    with socket.socket() as busy_socket:
+        busy_socket.bind(("127.0.0.1", 0))
+        busy_socket.listen()
+        port = str(busy_socket.getsockname()[1])
         words = ["broker", "run", "--folder", str(tmp_path / "kafka"), "--port", port]
         done = CliRunner().invoke(app, words)
     assert (done.exit_code, fetched) == (3, [])
@@ -40,7 +40,7 @@ def test_a_port_that_is_taken_is_told_first(
 @pytest.mark.some(1)
 @pytest.mark.broker
 @pytest.mark.parametrize(
-    ("end", "code", "told"),
+    ("end", "code", "expected_text"),
     [
         (signal.SIGINT, 0, ""),
         (signal.SIGTERM, 0, ""),
@@ -48,7 +48,9 @@ def test_a_port_that_is_taken_is_told_first(
         ("by stop", 0, "Another program has stopped this Kafka."),
     ],
 )
-def test_until_it_is_ended(tmp_path: Path, end: signal.Signals | str, code: int, told: str) -> None:
+def test_until_it_is_ended(
+    tmp_path: Path, end: signal.Signals | str, code: int, expected_text: str
+) -> None:
     """It says where it answers once it does, and Ctrl-C or a supervisor's signal ends it with its
     broker. A second one beside it is refused and touches nothing; what it advises ends the first
     one, which says so.
@@ -70,11 +72,11 @@ def test_until_it_is_ended(tmp_path: Path, end: signal.Signals | str, code: int,
             )
             assert second.returncode == 2
             says = f"A Kafka of {kafka} runs already, and answers on {address}"
-            found = re.search(re.escape(says) + r"\. Use it, .* or kill (\d+)\.", second.stderr)
-            assert found is not None
+            match = re.search(re.escape(says) + r"\. Use it, .* or kill (\d+)\.", second.stderr)
+            assert match is not None
             assert AdminClient({"bootstrap.servers": address}).list_topics(timeout=10).brokers
             if end == "as advised":
-                os.kill(int(found[1]), signal.SIGTERM)
+                os.kill(int(match[1]), signal.SIGTERM)
             elif end == "by stop":
                 EmbeddedBroker(kafka, tmp_path).stop()
             else:
@@ -82,5 +84,5 @@ def test_until_it_is_ended(tmp_path: Path, end: signal.Signals | str, code: int,
             _, errors = process.communicate(timeout=60)
         finally:
             process.send_signal(signal.SIGTERM)
-    assert (process.returncode, told in errors) == (code, True)
+    assert (process.returncode, expected_text in errors) == (code, True)
     assert not (kafka / "broker.pid").exists()

@@ -96,16 +96,16 @@ def test_plan_refuses_what_a_run_would_miss_of_the_registry(
     )
     assert stage.json("plan", stage.spec, "--window", hour(0))["plans"]
 
-    def said(command: str, code: int) -> str:
+    def error_of(command: str, code: int) -> str:
         return str(stage.json(command, stage.spec, "--window", hour(0), code=code)["error"])
 
     with monkeypatch.context() as without:
         client_of.cache_clear()
         without.setitem(sys.modules, "confluent_kafka.schema_registry", None)
-        assert said("plan", 2) == said("run", 2)
-        assert "pip install 'windrow-ingest[registry]'" in said("plan", 2)
+        assert error_of("plan", 2) == error_of("run", 2)
+        assert "pip install 'windrow-ingest[registry]'" in error_of("plan", 2)
     schema_registry.stop()
-    assert said("plan", 3) == said("run", 3)
+    assert error_of("plan", 3) == error_of("run", 3)
 
 
 def test_run_commits_once(stage: Stage) -> None:
@@ -119,9 +119,9 @@ def test_run_commits_once(stage: Stage) -> None:
         (False, 4),
         (False, 0),
     ]
-    again = stage.json("run", stage.spec, "--window", windows)["windows"]
-    assert [w["recovered"] for w in again] == [True] * 3
-    assert [w["committed"] for w in again] == [w["committed"] for w in first]
+    second_runs = stage.json("run", stage.spec, "--window", windows)["windows"]
+    assert [w["recovered"] for w in second_runs] == [True] * 3
+    assert [w["committed"] for w in second_runs] == [w["committed"] for w in first]
 
 
 def test_dagsters_section_is_read_and_left_alone(stage: Stage) -> None:
@@ -145,7 +145,7 @@ def test_dagsters_section_is_read_and_left_alone(stage: Stage) -> None:
 def _doctor(stage: Stage) -> tuple[int, list[str]]:
     """The exit code, and the names of what was looked at."""
     result = stage.call("doctor", stage.spec, "--json")
-    return result.exit_code, [found["name"] for found in json.loads(result.stdout)["checks"]]
+    return result.exit_code, [check["name"] for check in json.loads(result.stdout)["checks"]]
 
 
 def test_run_for_people(stage: Stage) -> None:
@@ -169,13 +169,13 @@ def on_a_terminal(columns: int, *arguments: str) -> str:
         stderr=program,
     ) as process:
         os.close(program)
-        said = b""
+        output = b""
         with suppress(OSError):  # its other end is closed
             while piece := os.read(terminal, 65536):
-                said += piece
+                output += piece
         os.close(terminal)
-        assert process.wait(60) == 0, said.decode()
-    return re.sub(r"\x1b\[[0-9;]*m", "", said.decode())
+        assert process.wait(60) == 0, output.decode()
+    return re.sub(r"\x1b\[[0-9;]*m", "", output.decode())
 
 
 @pytest.mark.slow
@@ -198,8 +198,8 @@ def test_a_narrow_terminal_cuts_no_word(stage: Stage) -> None:
 def test_a_table_in_a_file_is_a_line_a_row(stage: Stage) -> None:
     """However wide it is: nothing is cut, and each message is on one line."""
     for text in (b"a" * 99, b"b" * 99):
-        at = START + timedelta(hours=1)
-        stage.broker.produce(TopicPartition("shop.things", 0), text, key=text, timestamp=at)
+        timestamp = START + timedelta(hours=1)
+        stage.broker.produce(TopicPartition("shop.things", 0), text, key=text, timestamp=timestamp)
     lines = stage.call("peek", stage.spec).stdout.splitlines()
     assert [[line.count(c * 9) for line in lines if c * 9 in line] for c in "ab"] == [[22], [22]]
 
@@ -226,11 +226,11 @@ def test_a_refused_window_is_passed_over_where_that_is_said(stage: Stage) -> Non
     """
     stage.produce(4, b"secret-poison", b"secret-poison")
     stage.produce(5, b'{"id": 1}')
-    asked = ("run", stage.spec, "--window", f"{hour(3)}/{hour(6)}")
-    stopped = stage.json(*asked, code=1)
+    arguments = ("run", stage.spec, "--window", f"{hour(3)}/{hour(6)}")
+    stopped = stage.json(*arguments, code=1)
     assert len(stopped["windows"]) == 1
     assert stopped["error"]["message"].endswith(f" Not tried: {hour(5)}.")
-    going = stage.json(*asked, "--keep-going", code=1)
+    going = stage.json(*arguments, "--keep-going", code=1)
     assert [w["committed"]["receipt"]["plan"]["window"]["start"] for w in going["windows"]] == [
         hour(3),
         hour(5),
@@ -344,7 +344,10 @@ def single_options() -> Iterator[tuple[list[str], str]]:
     waiting: list[tuple[list[str], Any]] = [([], get_command(app))]
     while waiting:
         words, command = waiting.pop()
-        waiting += [([*words, name], one) for name, one in getattr(command, "commands", {}).items()]
+        waiting += [
+            ([*words, name], subcommand)
+            for name, subcommand in getattr(command, "commands", {}).items()
+        ]
         for option in command.params:
             if option.param_type_name == "option" and not (option.is_flag or option.multiple):
                 yield words, option.opts[0]
@@ -352,7 +355,10 @@ def single_options() -> Iterator[tuple[list[str], str]]:
 
 @pytest.mark.parametrize(
     ("words", "option"),
-    [pytest.param(*one, id=" ".join([*one[0], one[1]])) for one in single_options()],
+    [
+        pytest.param(*words_and_option, id=" ".join([*words_and_option[0], words_and_option[1]]))
+        for words_and_option in single_options()
+    ],
 )
 def test_no_option_is_dropped_for_a_second_one(words: list[str], option: str) -> None:
     """An option that takes one value is refused where it stands twice: the last one
@@ -465,10 +471,10 @@ def test_replay_replaces(stage: Stage) -> None:
     stage.json("run", stage.spec, "--window", hour(0))
     first = stage.json("replay", stage.spec, "--window", hour(0), "--request", "r1")["windows"][0]
     assert (first["recovered"], first["committed"]["receipt"]["generation"]) == (False, 1)
-    again = stage.json("replay", stage.spec, "--window", hour(0), "--request", "r1")["windows"][0]
-    assert (again["recovered"], again["committed"]["receipt"]["generation"]) == (True, 1)
-    other = stage.json("replay", stage.spec, "--window", hour(0))["windows"][0]
-    assert other["committed"]["receipt"]["generation"] == 2
+    retried = stage.json("replay", stage.spec, "--window", hour(0), "--request", "r1")["windows"][0]
+    assert (retried["recovered"], retried["committed"]["receipt"]["generation"]) == (True, 1)
+    next_replay = stage.json("replay", stage.spec, "--window", hour(0))["windows"][0]
+    assert next_replay["committed"]["receipt"]["generation"] == 2
 
 
 def test_replay_says_what_was_replaced(stage: Stage) -> None:
@@ -596,8 +602,8 @@ def test_show_dead_of_a_refused_window(stage: Stage) -> None:
         stage.json("dead", "show", stage.spec, "--window", hour(0), "--attempt", attempt)["dead"]
         == named["dead"]
     )
-    every = stage.json("dead", "show", stage.spec)
-    assert (every["dead"], every["refused"]) == ([], named["refused"])
+    all_dead = stage.json("dead", "show", stage.spec)
+    assert (all_dead["dead"], all_dead["refused"]) == ([], named["refused"])
     text = stage.call("dead", "show", stage.spec).stdout
     assert (
         f"{hour(0)} is not committed; see what was refused: windrow dead show {stage.spec} --window"

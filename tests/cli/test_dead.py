@@ -87,7 +87,7 @@ def test_a_limit_counts_what_is_asked_for(refused: Stage, monkeypatch: pytest.Mo
     shown = refused.json("dead", "show", refused.spec, "--window", hour(7))
     assert (len(shown["dead"]), shown["left_out"]) == (20, True)
     assert shown["reasons"] == {"not_json": 21}
-    asked = ("dead", "show", refused.spec, "--limit", "1")
+    arguments = ("dead", "show", refused.spec, "--limit", "1")
     read, really = list[str](), dead.dead_letters_of
 
     def noted(store: Any, window: Any, attempt: str) -> Any:
@@ -95,12 +95,12 @@ def test_a_limit_counts_what_is_asked_for(refused: Stage, monkeypatch: pytest.Mo
         return really(store, window, attempt)
 
     monkeypatch.setattr(dead, "dead_letters_of", noted)
-    assert refused.json(*asked)["reasons"] == {"not_json": 2, "wrong_type": 2}
+    assert refused.json(*arguments)["reasons"] == {"not_json": 2, "wrong_type": 2}
     assert read == [hour(0), hour(1)], "there may be thousands behind them"
-    assert refused.json(*asked, "--reason", "wrong_type")["reasons"] == {"wrong_type": 2}
-    assert refused.json(*asked, "--stage", "value")["reasons"] == {"not_json": 2}
-    said = refused.call(*asked).stdout
-    assert "\n2 not_json, 2 wrong_type\n" in said
+    assert refused.json(*arguments, "--reason", "wrong_type")["reasons"] == {"wrong_type": 2}
+    assert refused.json(*arguments, "--stage", "value")["reasons"] == {"not_json": 2}
+    output = refused.call(*arguments).stdout
+    assert "\n2 not_json, 2 wrong_type\n" in output
 
 
 def test_an_exported_parquet_file(refused: Stage) -> None:
@@ -179,8 +179,8 @@ def test_an_export_of_a_refused_window(stage: Stage) -> None:
     spec.write_text(spec.read_text().replace("ratio: 0.6", "ratio: 0"))
     stage.json("run", stage.spec, "--window", hour(0), code=1)
     file = stage.folder / "dead.jsonl"
-    found = stage.json("dead", "show", stage.spec, "--out", str(file), "--window", hour(0))
-    assert (found["dead"], [r["window"] for r in found["refused"]]) == (1, [hour(0)])
+    document = stage.json("dead", "show", stage.spec, "--out", str(file), "--window", hour(0))
+    assert (document["dead"], [r["window"] for r in document["refused"]]) == (1, [hour(0)])
     assert (
         "is not committed; these are of its newest attempt"
         in stage.call("dead", "show", stage.spec, "--out", str(file), "--window", hour(0)).stdout
@@ -246,13 +246,13 @@ def test_a_corrected_schema_accepts_dead_letters(refused: Stage) -> None:
     """What today's schema takes is a row of its own window; what it refuses stays as it
     was, and the command says why.
     """
-    before = rows(refused)
+    rows_before = rows(refused)
     widen(refused)
     dry = refused.json("dead", "replay", refused.spec, "--reason", "wrong_type", "--dry-run")
     assert ([w["messages"] for w in dry["windows"]], dry["dry_run"], rows(refused)) == (
         [1],
         True,
-        before,
+        rows_before,
     )
     assert (
         "Nothing was written (--dry-run)."
@@ -266,7 +266,7 @@ def test_a_corrected_schema_accepts_dead_letters(refused: Stage) -> None:
         1,
         0,
     )
-    assert rows(refused) == before | {(hour(5), 1, 5): 7}
+    assert rows(refused) == rows_before | {(hour(5), 1, 5): 7}
     assert places(refused.json("dead", "show", refused.spec)) == [
         (hour(0), 0, 2),
         (hour(1), 0, 5),
@@ -289,8 +289,8 @@ def test_a_script_repairs(refused: Stage) -> None:
     script.write_text(EDIT)
     result = refused.call("dead", "replay", refused.spec, "--window", RANGE, "--edit", str(script))
     assert (result.exit_code, "secret" in result.output) == (0, False)
-    found = rows(refused)
-    assert (found[hour(0), 0, 2], found[hour(1), 0, 5]) == (102, 105)
+    rows_after = rows(refused)
+    assert (rows_after[hour(0), 0, 2], rows_after[hour(1), 0, 5]) == (102, 105)
     assert places(refused.json("dead", "show", refused.spec)) == [(hour(5), 1, 5), (hour(5), 1, 6)]
     error = refused.json("replay", refused.spec, "--window", hour(0), code=1)["error"]["message"]
     assert "holds 1 message edited for a dead-letter replay" in error
@@ -326,8 +326,10 @@ def test_a_script_that_fails(refused: Stage) -> None:
     )
     assert "secret" not in str(document)
     assert (hour(0), 0, 2) in rows(refused)
-    again = refused.call("dead", "replay", refused.spec, "--window", hour(1), "--edit", str(script))
-    assert (again.exit_code, again.stdout) == (2, "")
+    second_replay = refused.call(
+        "dead", "replay", refused.spec, "--window", hour(1), "--edit", str(script)
+    )
+    assert (second_replay.exit_code, second_replay.stdout) == (2, "")
 
 
 def test_what_cannot_be_replayed(refused: Stage) -> None:
@@ -338,9 +340,9 @@ def test_what_cannot_be_replayed(refused: Stage) -> None:
         "message"
     ]
     assert "isn't committed, so it has no dead letters to replay" in error
-    asked = ("dead", "replay", refused.spec, "--window", f"{hour(5)}/{hour(8)}")
-    assert refused.json(*asked, code=1)["error"]["message"].endswith(f" Not tried: {hour(7)}.")
-    going = refused.json(*asked, "--keep-going", code=1)
+    arguments = ("dead", "replay", refused.spec, "--window", f"{hour(5)}/{hour(8)}")
+    assert refused.json(*arguments, code=1)["error"]["message"].endswith(f" Not tried: {hour(7)}.")
+    going = refused.json(*arguments, "--keep-going", code=1)
     assert [w["window"] for w in going["windows"]] == [hour(5)]
     assert going["error"]["message"].startswith(f"2 of 3 windows refused: {hour(6)}, {hour(7)}.")
     assert refused.call("dead", "replay", refused.spec).exit_code == 2
@@ -365,12 +367,12 @@ def test_letters_of_windows_from_before_there_was_a_topic(refused: Stage) -> Non
     """
     spec = refused.folder / "things.yaml"
     spec.write_text(spec.read_text() + "dead_letters: {topic: things.dead}\n")
-    found = refused.json("verify", refused.spec, code=1)["findings"]
-    assert [f["window"] for f in found] == [hour(0), hour(1), hour(5)]
-    assert {f["what"] for f in found} == {
+    findings = refused.json("verify", refused.spec, code=1)["findings"]
+    assert [f["window"] for f in findings] == [hour(0), hour(1), hour(5)]
+    assert {f["what"] for f in findings} == {
         "its dead letters are not known to be in the topic things.dead"
     }
-    for finding in found:
+    for finding in findings:
         assert finding["do"] == f"windrow run SPEC --window {finding['window']} publishes them."
         refused.call("run", refused.spec, "--window", finding["window"])
     assert len(refused.dead_topic.letters) == 4

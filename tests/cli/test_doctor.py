@@ -78,16 +78,16 @@ def test_extras_that_are_missing(stage: Stage, monkeypatch: pytest.MonkeyPatch) 
         "inner": ['absent; extra == "more"', 'absent; extra == "other"'],
         "all": ['inner; extra == "more"', 'absent; extra == "other"'],
     }
-    told = Message()
+    package_metadata = Message()
     for name in "abcd":
-        told["Provides-Extra"] = name
+        package_metadata["Provides-Extra"] = name
 
     def distribution(name: str) -> Any:
         if name not in versions:
             raise metadata.PackageNotFoundError(name)
         return SimpleNamespace(version=versions[name], requires=needs.get(name))
 
-    monkeypatch.setattr(metadata, "metadata", lambda name: told)
+    monkeypatch.setattr(metadata, "metadata", lambda name: package_metadata)
     monkeypatch.setattr(metadata, "distribution", distribution)
     check = doctor.extras()
     assert check.level == "ok"
@@ -123,9 +123,11 @@ def test_bad_spec(stage: Stage) -> None:
     assert "line 1: id: must be" in document["checks"][-1]["what"]
 
 
-@pytest.mark.parametrize(("joining", "before", "passed_over"), [("start", 3, 1), ("window", 0, 4)])
+@pytest.mark.parametrize(
+    ("joining", "earlier_offsets", "passed_over"), [("start", 3, 1), ("window", 0, 4)]
+)
 def test_a_topic_that_joins_is_told_before_it_is_read(
-    stage: Stage, joining: str, before: int, passed_over: int
+    stage: Stage, joining: str, earlier_offsets: int, passed_over: int
 ) -> None:
     """Plan and doctor say how much of its past it brings, and what decides that; the
     receipt and verification how much is in no window; a pipeline of its own reads that.
@@ -134,35 +136,38 @@ def test_a_topic_that_joins_is_told_before_it_is_read(
     stage.json("run", stage.spec, "--window", f"{hour(0)}/{hour(2)}")
     stage.broker.create_topic("shop.new", retention_ms=None)
     for minutes in (-1, 0, 1, 61, 121):
-        at = START + timedelta(minutes=minutes)
-        stage.broker.produce(TopicPartition("shop.new", 0), b'{"id": 1}', timestamp=at)
+        timestamp = START + timedelta(minutes=minutes)
+        stage.broker.produce(TopicPartition("shop.new", 0), b'{"id": 1}', timestamp=timestamp)
     stage.write(f"topic_pattern: 'shop[.].*', joining: {joining}")
     says = (
-        f"shop.new joins in this window, which by source.joining reads {before} of its offsets from"
+        f"shop.new joins in this window, which by source.joining reads {earlier_offsets} of"
+        " its offsets from"
         f" before the window, and passes over {passed_over}"
     )
     (plan,) = stage.json("plan", stage.spec, "--window", hour(2))["plans"]
-    assert plan["joining"] == [{"topic": "shop.new", "before": before, "passed_over": passed_over}]
+    assert plan["joining"] == [
+        {"topic": "shop.new", "before": earlier_offsets, "passed_over": passed_over}
+    ]
     people = " ".join(stage.call("plan", stage.spec, "--window", hour(2)).stdout.split())
     assert says in people
     (line,) = [c for c in stage.json("doctor", stage.spec)["checks"] if c["name"] == "next"]
-    assert line["level"] == ("warn" if before else "ok")
+    assert line["level"] == ("warn" if earlier_offsets else "ok")
     assert line["what"] == f"window {hour(2)} can be read; {says}"
     (run,) = stage.json("run", stage.spec, "--window", hour(2))["windows"]
     receipt = run["committed"]["receipt"]
-    assert (receipt["counts"]["late"], receipt["passed_over"]) == (before, passed_over)
+    assert (receipt["counts"]["late"], receipt["passed_over"]) == (earlier_offsets, passed_over)
     people = " ".join(stage.call("plan", stage.spec, "--window", hour(2)).stdout.split())
     assert says in people
     assert "passed over" in stage.call("show", stage.spec).stdout
-    (found,) = stage.json("verify", stage.spec, "--deep")["findings"]
-    assert found["what"] == (
+    (finding,) = stage.json("verify", stage.spec, "--deep")["findings"]
+    assert finding["what"] == (
         f"No window has {counted(passed_over, 'offset')} of shop.new[0], 0 to {passed_over}: the"
         " log had them before its topic joined in this window"
     )
-    assert found["level"] == "info"
+    assert finding["level"] == "info"
     stage.write("topic: shop.new, start: earliest", "grid: batch")
-    other = Path(stage.spec).read_text().replace("id: things", "id: past")
-    Path(stage.spec).write_text(other.replace("lake/things", "lake/past"))
+    spec_text = Path(stage.spec).read_text().replace("id: things", "id: past")
+    Path(stage.spec).write_text(spec_text.replace("lake/things", "lake/past"))
     (run,) = stage.json("run", stage.spec)["windows"]
     assert run["committed"]["receipt"]["counts"]["rows"] == 5
 
@@ -184,13 +189,13 @@ def test_messages_without_timestamps_are_told(stage: Stage, tmp_path: Path) -> N
     ]
     assert (check["level"], check["fix"]) == ("fail", UNSTAMPED_WAY_OUT)
     assert "one of its messages has a timestamp" in check["what"]
-    (found,) = stage.json("verify", stage.spec, code=1)["findings"]
-    assert (found["what"], found["do"]) == (f"shop.old[0]: {UNSTAMPED}", UNSTAMPED_WAY_OUT)
+    (finding,) = stage.json("verify", stage.spec, code=1)["findings"]
+    assert (finding["what"], finding["do"]) == (f"shop.old[0]: {UNSTAMPED}", UNSTAMPED_WAY_OUT)
     people = " ".join(stage.call("lag", stage.spec).stdout.split())
     assert f"shop.old[0]: {UNSTAMPED}. {UNSTAMPED_WAY_OUT}" in people
     stage.broker.produce(TopicPartition("shop.old", 1), b'{"id": 9}', timestamp=START)
-    at = ("--bootstrap", "127.0.0.1:1")
-    inferred = stage.json("infer", "shop.old", str(tmp_path / "new"), *at)
+    broker_options = ("--bootstrap", "127.0.0.1:1")
+    inferred = stage.json("infer", "shop.old", str(tmp_path / "new"), *broker_options)
     assert inferred["grid"] == "batch"
     (run,) = stage.json("run", inferred["spec"], "--drain")["windows"]
     assert run["committed"]["receipt"]["counts"]["rows"] == 4
@@ -257,8 +262,14 @@ def test_ledger_unreachable(stage: Stage) -> None:
     stage.json("run", stage.spec, "--window", hour(0))
     Path(stage.spec).write_text(Path(stage.spec).read_text() + "state: things.yaml/state.db\n")
     document = stage.json("doctor", stage.spec, code=3)
-    found = dict(list(levels(document).items())[2:])
-    assert found == {"spec": "ok", "state": "fail", "sink": "ok", "broker": "ok", "rights": "ok"}
+    level_by_check = dict(list(levels(document).items())[2:])
+    assert level_by_check == {
+        "spec": "ok",
+        "state": "fail",
+        "sink": "ok",
+        "broker": "ok",
+        "rights": "ok",
+    }
     assert "it is unknown whether it is of this ledger" in next(
         c["what"] for c in document["checks"] if c["name"] == "sink"
     )
@@ -285,8 +296,14 @@ def test_sink_unwritable(stage: Stage) -> None:
     """
     (stage.folder / "lake").write_text("a file where the folder should be")
     document = stage.json("doctor", stage.spec, code=2)
-    found = dict(list(levels(document).items())[2:])
-    assert found == {"spec": "ok", "state": "ok", "sink": "fail", "broker": "ok", "rights": "ok"}
+    level_by_check = dict(list(levels(document).items())[2:])
+    assert level_by_check == {
+        "spec": "ok",
+        "state": "ok",
+        "sink": "fail",
+        "broker": "ok",
+        "rights": "ok",
+    }
     assert "can't be written" in next(c["what"] for c in document["checks"] if c["name"] == "sink")
 
 
@@ -443,15 +460,15 @@ def test_the_ledger_is_read_once(stage: Stage, monkeypatch: pytest.MonkeyPatch) 
     """
     for n in (0, 3):
         stage.json("run", stage.spec, "--window", hour(n))
-    recorded, asked = SqlLedger.recorded, list[int | None]()
+    recorded, limits = SqlLedger.recorded, list[int | None]()
 
     def noted(ledger: SqlLedger, pipeline_id: str, newest: int | None = None) -> list[Receipt]:
-        asked.append(newest)
+        limits.append(newest)
         return recorded(ledger, pipeline_id, newest)
 
     monkeypatch.setattr(SqlLedger, "recorded", noted)
     assert levels(stage.json("doctor", stage.spec))["windows"] == "warn"
-    assert asked.count(None) == 1
+    assert limits.count(None) == 1
 
 
 def test_a_lost_receipt(stage: Stage) -> None:
@@ -472,18 +489,18 @@ def test_a_topic_that_is_not_read_any_more_is_told(stage: Stage) -> None:
     stage.json("run", stage.spec, "--window", f"{hour(0)}/{hour(2)}")
     stage.broker.create_topic("shop.new", retention_ms=None)
     for n in (2, 3):
-        at = START + timedelta(hours=n)
-        stage.broker.produce(TopicPartition("shop.new", 0), b'{"id": 1}', timestamp=at)
+        timestamp = START + timedelta(hours=n)
+        stage.broker.produce(TopicPartition("shop.new", 0), b'{"id": 1}', timestamp=timestamp)
     stage.write("topic: shop.new")
-    what = f"until {hour(2)}, and the spec doesn't select it any more: unread of its messages: 2"
+    message = f"until {hour(2)}, and the spec doesn't select it any more: unread of its messages: 2"
     fix = "Another pipeline? Give it another id"
-    says = f"shop.things was read {what}. {fix}"
+    says = f"shop.things was read {message}. {fix}"
 
     def doctor() -> list[tuple[str, str, str]]:
         checks = stage.json("doctor", stage.spec)["checks"]
         return [(c["level"], c["what"], c["fix"]) for c in checks if c["name"] == "topics"]
 
-    assert doctor() == [("warn", f"shop.things was read {what}", fix)]
+    assert doctor() == [("warn", f"shop.things was read {message}", fix)]
     assert stage.json("lag", stage.spec)["unselected"] == [says]
     for verb, more in (
         ("plan", ("--window", hour(2))),
@@ -522,8 +539,8 @@ def test_a_topic_that_is_not_read_any_more_may_be_out_of_reach(
 
     monkeypatch.setattr(MemoryBroker, "topics", some)
     (run,) = stage.json("run", stage.spec, "--window", hour(2))["windows"]
-    (said,) = run["committed"]["receipt"]["warnings"]
-    assert "any more: unread of its messages: an unknown number." in said
+    (warning,) = run["committed"]["receipt"]["warnings"]
+    assert "any more: unread of its messages: an unknown number." in warning
     assert stage.json("lag", stage.spec)["unselected"] == []
 
 
@@ -561,14 +578,14 @@ def test_tables_that_share_a_folder_are_refused(stage: Stage, sink: str, says: s
     spec = Path(stage.spec)
     spec.write_text(spec.read_text().replace("id: things", "id: inner"))
     stage.sink(sink)
-    before = sorted(Path("lake").rglob("*"))
+    files_before = sorted(Path("lake").rglob("*"))
     for verb in ("run", "plan"):
         error = stage.json(verb, stage.spec, "--window", hour(1), code=2)["error"]
         assert says in error["message"]
         assert f"{stage.folder}/lake/things" in error["message"]
     checks = stage.json("doctor", stage.spec, code=2)["checks"]
     assert [says in c["what"] for c in checks if c["name"] == "sink"] == [True]
-    assert sorted(Path("lake").rglob("*")) == before
+    assert sorted(Path("lake").rglob("*")) == files_before
     stage.sink(sink.replace("path: lake", "path: beside"))
     Path("beside").mkdir(exist_ok=True)
     stage.json("run", stage.spec, "--window", hour(1))

@@ -26,8 +26,10 @@ def stage(stage: Stage) -> Stage:
     return stage
 
 
-def keys(found: Any) -> list[str]:
-    return [each["committed"]["receipt"]["plan"]["window"]["start"] for each in found["windows"]]
+def keys(document: Any) -> list[str]:
+    return [
+        window["committed"]["receipt"]["plan"]["window"]["start"] for window in document["windows"]
+    ]
 
 
 def hours(*numbers: int) -> list[str]:
@@ -105,7 +107,7 @@ def test_a_retry_reports_what_an_earlier_try_committed(
     """A try that ends half-way is repeated with its request: the retry reports those that were
     committed, though they aren't due any more, but not those of others.
     """
-    asked = ("run", stage.spec, "--window", hour(3), "--due", "--request", "tick")
+    arguments = ("run", stage.spec, "--window", hour(3), "--due", "--request", "tick")
     stage.json("run", stage.spec, "--window", hour(2))
     run, jobs = LocalEngine.run, list[object]()
 
@@ -118,15 +120,15 @@ def test_a_retry_reports_what_an_earlier_try_committed(
     with monkeypatch.context() as patch:
         patch.setattr(LocalEngine, "run", once)
         patch.setattr("windrow.ingest.runner.attempts.SPLITS_A_JOB", 1)
-        assert keys(stage.json(*asked, code=3)) == hours(0)
-    assert keys(stage.json(*asked, code=1)) == hours(0, 3)
-    assert keys(stage.json(*asked)) == hours(0, 3)
+        assert keys(stage.json(*arguments, code=3)) == hours(0)
+    assert keys(stage.json(*arguments, code=1)) == hours(0, 3)
+    assert keys(stage.json(*arguments)) == hours(0, 3)
 
 
 def test_the_named_window_is_waited_for(stage: Stage) -> None:
     """With a window that isn't closed nothing is run, and the error says until when."""
-    asked = ("run", stage.spec, "--window", hour(4), "--due")
-    error = stage.json(*asked, code=4)["error"]
+    arguments = ("run", stage.spec, "--window", hour(4), "--due")
+    error = stage.json(*arguments, code=4)["error"]
     assert error["until"] == hour(5).replace("05:00", "05:05")
     assert stage.json("due", stage.spec)["windows"] == hours(0, 1, 2, 3)
 
@@ -149,7 +151,7 @@ def test_lag_and_state_see_refusals(stage: Stage) -> None:
     assert stage.json("lag", stage.spec)["refused"] == hours(1)
     assert f"decides about what was refused: {hour(1)}." in stage.call("lag", stage.spec).stdout
     shown = stage.json("state", stage.spec, "--window", f"{hour(0)}/{hour(2)}", code=4)
-    assert [each["state"] for each in shown["windows"]][1] == "refused"
+    assert [window["state"] for window in shown["windows"]][1] == "refused"
     ledger, spec = stage.assemble(load_spec(Path(stage.spec))).ledger, Path(stage.spec)
     (refusal,) = ledger.refused("things")
     limited = spec.read_text()
@@ -159,7 +161,7 @@ def test_lag_and_state_see_refusals(stage: Stage) -> None:
     ledger.refuse(refusal)
     assert stage.json("lag", stage.spec)["refused"] == []
     shown = stage.json("state", stage.spec, "--window", hour(1), code=4)
-    assert [each["state"] for each in shown["windows"]] == ["open"]
+    assert [window["state"] for window in shown["windows"]] == ["open"]
 
 
 def test_micro_batches_are_never_due(stage: Stage) -> None:

@@ -21,7 +21,7 @@ LARGE = 3_000_000_000
 """No Int32 holds it."""
 
 
-def evolve(stage: Stage, schema: str, how: str) -> None:
+def evolve(stage: Stage, schema: str, mode: str) -> None:
     """Another model, and what may become of the table."""
     (stage.folder / "schema.py").write_text(schema)
     spec = Path(stage.spec).read_text().splitlines()
@@ -29,25 +29,25 @@ def evolve(stage: Stage, schema: str, how: str) -> None:
         "\n".join(
             [
                 *(line for line in spec if not line.startswith("sink")),
-                f"sink: {{path: lake/things, evolve: {how}}}\n",
+                f"sink: {{path: lake/things, evolve: {mode}}}\n",
             ]
         )
     )
 
 
-def held(stage: Stage) -> pa.Table:
+def table_rows(stage: Stage) -> pa.Table:
     """The table."""
     return DeltaTable(str(stage.folder / "lake" / "things")).to_pyarrow_table()
 
 
 def about_sink(stage: Stage, code: int = 0) -> Any:
     """What doctor says of the table."""
-    (found,) = [
+    (sink_check,) = [
         check
         for check in stage.json("doctor", stage.spec, code=code)["checks"]
         if check["name"] == "sink"
     ]
-    return found
+    return sink_check
 
 
 @pytest.fixture
@@ -68,9 +68,9 @@ def test_a_new_column(narrow: Stage) -> None:
     """
     evolve(narrow, NARROW + NOTE, "add_columns")
     assert about_sink(narrow)["what"].endswith("; the next rows change its columns: note (string)")
-    assert "note" not in held(narrow).column_names
+    assert "note" not in table_rows(narrow).column_names
     narrow.json("run", narrow.spec, "--window", hour(5))
-    assert sorted(map(str, held(narrow)["note"].to_pylist())) == ["None"] * 4 + ["six"]
+    assert sorted(map(str, table_rows(narrow)["note"].to_pylist())) == ["None"] * 4 + ["six"]
     assert "change" not in about_sink(narrow)["what"]
     narrow.json("replay", narrow.spec, "--window", hour(3))
     assert narrow.json("verify", narrow.spec, "--deep")["findings"] == []
@@ -80,13 +80,13 @@ def test_a_replay_into_an_append_only_table(narrow: Stage) -> None:
     """A replay is refused before the window is read: nothing is staged, and what windrow brings
     otherwise comes.
     """
-    place = narrow.folder / "lake" / "things"
-    DeltaTable(str(place)).alter.set_table_properties({"delta.appendOnly": "true"})
-    before = sorted(place.glob("data/*/*.parquet"))
+    table_path = narrow.folder / "lake" / "things"
+    DeltaTable(str(table_path)).alter.set_table_properties({"delta.appendOnly": "true"})
+    files_before = sorted(table_path.glob("data/*/*.parquet"))
     error = narrow.json("replay", narrow.spec, "--window", hour(3), code=1)["error"]["message"]
     assert "is append-only (delta.appendOnly), " in error
     assert f"a replay of {hour(3)}" in error
-    assert sorted(place.glob("data/*/*.parquet")) == before
+    assert sorted(table_path.glob("data/*/*.parquet")) == files_before
     narrow.json("run", narrow.spec, "--window", hour(5))
     assert narrow.json("verify", narrow.spec, "--deep")["findings"] == []
 
@@ -100,14 +100,14 @@ def test_a_wider_column(narrow: Stage) -> None:
         "the next rows change its columns: note (string), id (integer not null to long not null)"
     )
     narrow.json("dead", "replay", narrow.spec, "--window", hour(4))
-    rows = held(narrow)
+    rows = table_rows(narrow)
     assert rows.schema.field("id").type == pa.int64()
     assert sorted(rows["id"].to_pylist()) == [1, 9, 9, LARGE]
     assert narrow.json("verify", narrow.spec, "--deep")["findings"] == []
 
 
 @pytest.mark.parametrize(
-    ("schema", "how", "says"),
+    ("schema", "mode", "says"),
     [
         (NARROW + NOTE, "none", "note: new (string), and sink.evolve is none"),
         (SCHEMA, "add_columns", "id: integer not null in the table, long not null in the schema"),
@@ -118,18 +118,18 @@ def test_a_wider_column(narrow: Stage) -> None:
         ),
     ],
 )
-def test_what_is_refused(narrow: Stage, schema: str, how: str, says: str) -> None:
+def test_what_is_refused(narrow: Stage, schema: str, mode: str, says: str) -> None:
     """By doctor and by the run, with the difference, before anything is frozen or read;
     with the model set back all goes on.
     """
-    before = held(narrow)
-    evolve(narrow, schema, how)
+    table_before = table_rows(narrow)
+    evolve(narrow, schema, mode)
     assert says in about_sink(narrow, code=1)["what"]
     ran = narrow.call("run", narrow.spec, "--window", hour(5))
     assert ran.exit_code == 1
     assert says in " ".join(ran.output.split())
-    assert held(narrow) == before
-    evolve(narrow, NARROW, how)
+    assert table_rows(narrow) == table_before
+    evolve(narrow, NARROW, mode)
     narrow.json("run", narrow.spec, "--window", hour(5))
     assert narrow.json("verify", narrow.spec, "--deep")["findings"] == []
 
@@ -142,11 +142,11 @@ def test_the_first_model_was_wrong(stage: Stage) -> None:
     first = ("run", stage.spec, "--window", hour(0))
     assert "schema and the table" not in stage.call(*first).output
     (stage.folder / "schema.py").write_text(SCHEMA)
-    said = " ".join(stage.call(*first).output.split())
-    place = re.search(r"No window is in the table yet: .* remove (\S+), and run this again", said)
-    assert place is not None, said
-    assert place[1] in about_sink(stage, code=1)["fix"]
-    assert place[0] in stage.json("rebind", stage.spec, code=1)["error"]["message"]
-    shutil.rmtree(place[1])
+    output = " ".join(stage.call(*first).output.split())
+    match = re.search(r"No window is in the table yet: .* remove (\S+), and run this again", output)
+    assert match is not None, output
+    assert match[1] in about_sink(stage, code=1)["fix"]
+    assert match[0] in stage.json("rebind", stage.spec, code=1)["error"]["message"]
+    shutil.rmtree(match[1])
     assert stage.json(*first)["windows"][0]["committed"]["receipt"]["counts"]["rows"]
     assert stage.json("verify", stage.spec, "--deep")["findings"] == []

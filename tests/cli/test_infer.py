@@ -19,9 +19,9 @@ AT = ("--bootstrap", "127.0.0.1:1")
 LOG_OF_AVRO = TopicPartition("shop.avro", 0)
 
 
-def typed_next(said: str) -> list[list[str]]:
+def next_commands(output: str) -> list[list[str]]:
     """The commands that it says to type next, as words after `windrow`."""
-    return [line.split()[1:] for line in said.splitlines() if line.startswith("  windrow ")]
+    return [line.split()[1:] for line in output.splitlines() if line.startswith("  windrow ")]
 
 
 def test_what_infer_says_can_be_typed(stage: Stage, tmp_path: Path) -> None:
@@ -34,7 +34,7 @@ def test_what_infer_says_can_be_typed(stage: Stage, tmp_path: Path) -> None:
     assert "Of 12 sampled messages of shop.things 10 would fit" in result.stdout
     assert "2: not_json" in result.stdout
     assert "Don't run it yet" in result.stdout
-    (check,) = typed_next(result.stdout)
+    (check,) = next_commands(result.stdout)
     assert check[:2] == ["infer", "--check"]
     assert stage.call(*check).exit_code == 1
     spec = tmp_path / "new" / "defs.yaml"
@@ -50,7 +50,7 @@ def test_what_infer_says_can_be_typed(stage: Stage, tmp_path: Path) -> None:
     assert result.exit_code == 0, result.output
     assert "Left out: 'f': only objects without fields were sampled." in result.stdout
     assert "Left out: 'm.e': only objects without fields were sampled." in result.stdout
-    plan, run = typed_next(result.stdout)
+    plan, run = next_commands(result.stdout)
     assert (plan[0], run[0]) == ("plan", "run")
     assert stage.call(*plan).exit_code == 0
     (window,) = stage.json(*run)["windows"]
@@ -84,12 +84,12 @@ def test_a_topic_without_messages(stage: Stage, tmp_path: Path) -> None:
     stage.broker.create_topic("shop.none", partitions=1, retention_ms=None)
     result = stage.call("infer", "shop.none", str(tmp_path / "new"), *AT)
     assert result.exit_code == 2
-    for said in (
+    for expected_text in (
         "No message of topic shop.none can be sampled",
         "--registry https://HOST:PORT",
         "windrow init --topic TOPIC",
     ):
-        assert said in result.stderr
+        assert expected_text in result.stderr
     assert not (tmp_path / "new").exists()
 
 
@@ -236,9 +236,9 @@ def files(folder: Path) -> set[str]:
 
 def test_a_check_writes_nothing(stage: Stage, tmp_path: Path) -> None:
     """No ledger, no table, no file; poison within the limits is told and is no failure."""
-    before = files(tmp_path)
+    files_before = files(tmp_path)
     document = stage.json("infer", "--check", stage.spec)
-    assert files(tmp_path) == before
+    assert files(tmp_path) == files_before
     assert (document["sampled"], document["fitting"]) == (12, 10)
     (poison,) = document["refused"]
     assert (poison["stage"], poison["reason"], poison["messages"], poison["topic"]) == (
@@ -264,21 +264,24 @@ def test_a_check_finds_what_no_longer_fits(stage: Stage, tmp_path: Path) -> None
     )
     stage.produce(5, *[b'{"id": "text", "more": 1.5}'] * 10, *[b'{"id": -1}'] * 6)
     document = stage.json("infer", "--check", stage.spec, "--sample", "8", code=1)
-    assert {(one["stage"], one["reason"], one["messages"]) for one in document["refused"]} == {
+    assert {
+        (refusal["stage"], refusal["reason"], refusal["messages"])
+        for refusal in document["refused"]
+    } == {
         ("schema", "wrong_type", 10),
         ("rules", "check:id:greater_than_or_equal_to", 6),
     }
-    said = stage.call("infer", "shop.things", "--check", stage.spec, "--sample", "8").stdout
+    output = stage.call("infer", "shop.things", "--check", stage.spec, "--sample", "8").stdout
     assert (
         "wrong     messages: 10 of 16 would be dead letters, schema wrong_type: $.id expected int,"
-        " got str; first shop.things[0]@" in said
+        " got str; first shop.things[0]@" in output
     )
     assert (
         "info      messages: Field 'more' of 16 sampled documents is passed over: no column has its"
-        " name. It could be a column" in said
+        " name. It could be a column" in output
     )
-    assert "pl.Float64" in said
-    assert "Column gone is null" in said
+    assert "pl.Float64" in output
+    assert "Column gone is null" in output
 
 
 def test_limits_say_what_is_wrong(stage: Stage) -> None:
@@ -354,10 +357,10 @@ def test_the_newest_schema_counts_before_its_messages(
     """A schema that was only registered is held against the model: what can't be a
     column any more is wrong, what is new is told.
     """
-    fields, code, said = VERSIONS[name]
+    fields, code, expected_text = VERSIONS[name]
     register(schema_registry, **fields)
     result = of_avro.call("infer", "--check", of_avro.spec)
-    assert (result.exit_code, said in result.stdout) == (code, True), result.output
+    assert (result.exit_code, expected_text in result.stdout) == (code, True), result.output
 
 
 def test_schemas_that_can_not_be_had(of_avro: Stage, schema_registry: RegistryServer) -> None:

@@ -47,9 +47,9 @@ except typer.Exit as end:
 @pytest.fixture
 def handlers() -> Iterator[None]:
     """An interrupted command leaves signals ignored: its process would have ended."""
-    before = {sign: signal.getsignal(sign) for sign in SIGNS}
+    previous_handlers = {sign: signal.getsignal(sign) for sign in SIGNS}
     yield
-    for sign, handler in before.items():
+    for sign, handler in previous_handlers.items():
         signal.signal(sign, handler)
 
 
@@ -107,9 +107,9 @@ def test_the_next_run_goes_on(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_after_a_command_interrupts_are_as_before(stage: Stage) -> None:
     """Who runs a command in a process of their own has their handler back."""
-    before = [signal.getsignal(sign) for sign in SIGNS]
+    previous_handlers = [signal.getsignal(sign) for sign in SIGNS]
     stage.json("show", stage.spec)
-    assert [signal.getsignal(sign) for sign in SIGNS] == before
+    assert [signal.getsignal(sign) for sign in SIGNS] == previous_handlers
 
 
 @pytest.mark.long
@@ -143,18 +143,18 @@ def test_spark_goes_with_it(
                 time.sleep(0.05)
             children = psutil.Process(process.pid).children(recursive=True)
             send(process.pid, sign)
-            said = "".join(process.communicate(timeout=LIMIT))
-            gone, alive = psutil.wait_procs(children, timeout=60)
+            output = "".join(process.communicate(timeout=LIMIT))
+            ended_processes, alive = psutil.wait_procs(children, timeout=60)
         finally:
-            for left in (
+            for survivor in (
                 [*children, psutil.Process(process.pid)] if process.poll() is None else children
             ):
-                if left.is_running():
-                    left.kill()
-    assert process.returncode == 130, said
-    assert "Interrupted. " in said
-    assert "Traceback" not in said
-    assert "ERROR" not in said
-    assert len(gone) > 1  # the JVM and its workers
+                if survivor.is_running():
+                    survivor.kill()
+    assert process.returncode == 130, output
+    assert "Interrupted. " in output
+    assert "Traceback" not in output
+    assert "ERROR" not in output
+    assert len(ended_processes) > 1  # the JVM and its workers
     assert alive == []
     assert list(files.iterdir()) == []

@@ -63,9 +63,9 @@ def test_the_next_batch(batches: Stage) -> None:
 def test_a_request_names_its_batch(batches: Stage) -> None:
     """A run that is tried again with the same text reports the batch it had, and cuts no other."""
     first = batches.json("run", batches.spec, "--request", "r")["windows"][0]
-    again = batches.json("run", batches.spec, "--request", "r")["windows"][0]
-    assert (first["recovered"], again["recovered"]) == (False, True)
-    assert first["committed"] == again["committed"]
+    second_run = batches.json("run", batches.spec, "--request", "r")["windows"][0]
+    assert (first["recovered"], second_run["recovered"]) == (False, True)
+    assert first["committed"] == second_run["committed"]
 
 
 def test_drain(batches: Stage) -> None:
@@ -131,8 +131,8 @@ def test_plan_of_the_next_batch(batches: Stage) -> None:
         assert batches.json("plan", batches.spec)["plans"] == [plan]
         ran = batches.json("run", batches.spec)["windows"][0]["committed"]["receipt"]
         assert ran["digest"] == plan["digest"]
-    (known,) = batches.json("plan", batches.spec, "--window", "0")["plans"]
-    assert known["frozen"] == ["start", "end", "plan"]
+    (frozen_plan,) = batches.json("plan", batches.spec, "--window", "0")["plans"]
+    assert frozen_plan["frozen"] == ["start", "end", "plan"]
     for command, number in (("plan", 2), ("plan", 3), ("run", 2), ("run", 3)):
         error = batches.json(command, batches.spec, "--window", str(number), code=2)["error"]
         assert f"batch-{number:09d} of things was not cut yet" in error["message"]
@@ -222,10 +222,10 @@ def test_every_grid(stage: Stage, grid: str, ends: list[int]) -> None:
     """Plan, run, replay and show go by the grid, whose windows need not be equally long."""
     stage.write(window=f"grid: {grid}, start: 2026-01-05T00:00:00Z")
     stage.now = START + timedelta(days=1, hours=1)
-    whole = f"{hour(0)}/{hour(24)}"
-    planned = stage.json("plan", stage.spec, "--window", whole)["plans"]
+    window_range = f"{hour(0)}/{hour(24)}"
+    planned = stage.json("plan", stage.spec, "--window", window_range)["plans"]
     assert [p["end"] for p in planned] == [hour(n) for n in ends]
-    ran = stage.json("run", stage.spec, "--window", whole)
+    ran = stage.json("run", stage.spec, "--window", window_range)
     assert sum(read(ran)) == 12
     assert [w["committed"]["receipt"]["digest"] for w in ran["windows"]] == [
         p["digest"] for p in planned
@@ -256,22 +256,22 @@ def test_an_open_transaction_is_waited_for(stage: Stage) -> None:
         TP0, b'{"id": 1}', timestamp=START + timedelta(hours=3), transaction=opened
     )
     stage.now = START + timedelta(hours=4, minutes=6)
-    said = stage.call("run", stage.spec, "--window", hour(3)).stdout
+    output = stage.call("run", stage.spec, "--window", hour(3)).stdout
     assert stage.now >= START + timedelta(hours=4, minutes=10)
-    assert "a transaction was still open" in said
+    assert "a transaction was still open" in output
 
 
 def test_a_bar_is_drawn_when_something_changes(monkeypatch: pytest.MonkeyPatch) -> None:
     """In a terminal: notes stay above the bar, it shows the newest text, is drawn seldom enough,
     and goes with its step.
     """
-    made: list[Noting] = []
+    progress_bars: list[Noting] = []
 
     class Noting(Bars):
         def __init__(self, *columns: Any, **settings: Any) -> None:
             super().__init__(*columns, **settings)
             self.drawn = 0
-            made.append(self)
+            progress_bars.append(self)
 
         def refresh(self) -> None:
             self.drawn += 1
@@ -286,20 +286,20 @@ def test_a_bar_is_drawn_when_something_changes(monkeypatch: pytest.MonkeyPatch) 
     output = Output(json=False)
     with progress_shown(output) as progress:
         progress(Progress("Reading", notes=("Reading [window]: 2 splits",)))
-        drawn = made[0].drawn
+        drawn = progress_bars[0].drawn
         for done in range(1000):
             progress(Progress(f"Reading: {done}", done, 1000))
-        assert made[0].drawn == drawn
+        assert progress_bars[0].drawn == drawn
         monkeypatch.setattr("windrow.ingest.cli.run.REDRAWN_SECONDS", 0.0)
         progress(Progress("Reading [/window]: 999", 999, 1000))
-        (shown,) = (task for task in made[0].tasks if task.visible)
+        (shown,) = (task for task in progress_bars[0].tasks if task.visible)
         assert (shown.description, shown.completed, shown.total) == (
             "Reading [/window]: 999",
             999,
             1000,
         )
         progress(Progress(""))
-        assert not any(task.visible for task in made[0].tasks)
+        assert not any(task.visible for task in progress_bars[0].tasks)
     assert text.getvalue().count("Reading [window]: 2 splits") == 1
     assert "Reading [/window]: 999" in text.getvalue()
 
@@ -330,12 +330,12 @@ def test_several_topics(several: Stage) -> None:
         ("shop.things", 1, 2),
     ]
     assert "shop.gifts[0]" in several.call("plan", several.spec, "--window", hour(0)).stdout
-    for said in (
+    for output in (
         several.call("run", several.spec, "--window", hour(0)).stdout,
         several.call("show", several.spec).stdout,
     ):
-        assert "shop.gifts  0: 0..2" in said
-        assert "shop.things  0: 0..3  1: 0..2" in said
+        assert "shop.gifts  0: 0..2" in output
+        assert "shop.things  0: 0..3  1: 0..2" in output
     assert several.json("verify", several.spec)["rows"] == 6
 
 
@@ -376,7 +376,7 @@ def test_rights_per_topic(several: Stage) -> None:
     rights = [
         c["what"] for c in several.json("doctor", several.spec)["checks"] if c["name"] == "rights"
     ]
-    assert [what.split()[0] for what in rights] == ["shop.empty", "shop.gifts", "shop.things"]
+    assert [message.split()[0] for message in rights] == ["shop.empty", "shop.gifts", "shop.things"]
     assert "it is empty" in rights[0]
     assert "(2 partitions) may be described and read" in rights[2]
 
@@ -407,9 +407,9 @@ def test_partial_late_and_early(stage: Stage) -> None:
     stage.broker.produce(TP0, b'{"id": 1}', timestamp=late)
     for i in range(60):
         stage.broker.produce(TP0, b'{"id": 1}', timestamp=START + timedelta(hours=4, minutes=i))
-    said = stage.call("run", stage.spec, "--window", f"{hour(1)}/{hour(4)}").stdout
-    assert "skipped" in said
-    assert f"{hour(1)}: partial: " in said
+    output = stage.call("run", stage.spec, "--window", f"{hour(1)}/{hour(4)}").stdout
+    assert "skipped" in output
+    assert f"{hour(1)}: partial: " in output
     shown = stage.call("show", stage.spec).stdout
     assert all(word in shown for word in ("skipped", "late", "partial"))
     assert instant(START) in shown
@@ -428,5 +428,7 @@ def test_a_group_that_refuses_is_told(stage: Stage) -> None:
     result = stage.call("run", stage.spec, "--window", hour(1))
     assert result.exit_code == 0
     assert "consumers are at work in it" in result.stdout
-    told = stage.json("run", stage.spec, "--window", hour(1))["windows"][0]["group_offsets"]
-    assert (told["succeeded"], told["failed"]) == (0, 2)
+    group_offsets = stage.json("run", stage.spec, "--window", hour(1))["windows"][0][
+        "group_offsets"
+    ]
+    assert (group_offsets["succeeded"], group_offsets["failed"]) == (0, 2)

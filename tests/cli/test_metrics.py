@@ -67,35 +67,35 @@ class Receiver:
 
 @pytest.fixture
 def receiver() -> Iterator[Receiver]:
-    made = Receiver()
-    thread = threading.Thread(target=made.server.serve_forever, args=(0.01,))
+    new_receiver = Receiver()
+    thread = threading.Thread(target=new_receiver.server.serve_forever, args=(0.01,))
     thread.start()
-    yield made
-    made.server.shutdown()
+    yield new_receiver
+    new_receiver.server.shutdown()
     thread.join(60)
-    made.server.server_close()
+    new_receiver.server.server_close()
 
 
-def tell(place: object, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("WINDROW_METRICS", str(place))
+def set_destination(destination: object, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WINDROW_METRICS", str(destination))
 
 
-def assert_told(told: Samples) -> None:
+def assert_two_hours(figures: Samples) -> None:
     """What two hours of five messages each are, one of them refused at first."""
-    assert told["windrow_windows_total", "committed"] == 2
-    assert told["windrow_windows_total", "reported"] == 1
-    assert told["windrow_windows_total", "refused"] == 1
-    assert (told["windrow_rows_total", ""], told["windrow_dead_letters_total", ""]) == (8, 2)
-    assert told["windrow_commit_tries_total", ""] == 2
-    assert {told["windrow_seconds_total", phase] > 0 for phase in ("plan", "read", "commit")} == {
-        True
-    }
-    assert told["windrow_lag_records", "shop.things"] == 2
-    assert told["windrow_lag_seconds", "shop.things"] > 0
-    assert told["windrow_committed_at_seconds", ""] > 1_700_000_000
+    assert figures["windrow_windows_total", "committed"] == 2
+    assert figures["windrow_windows_total", "reported"] == 1
+    assert figures["windrow_windows_total", "refused"] == 1
+    assert (figures["windrow_rows_total", ""], figures["windrow_dead_letters_total", ""]) == (8, 2)
+    assert figures["windrow_commit_tries_total", ""] == 2
+    assert {
+        figures["windrow_seconds_total", phase] > 0 for phase in ("plan", "read", "commit")
+    } == {True}
+    assert figures["windrow_lag_records", "shop.things"] == 2
+    assert figures["windrow_lag_seconds", "shop.things"] > 0
+    assert figures["windrow_committed_at_seconds", ""] > 1_700_000_000
 
 
-def two_hours(stage: Stage) -> None:
+def run_two_hours(stage: Stage) -> None:
     """One is committed, and reported; the other one refused, then committed; then the lag."""
     spec = Path(stage.spec)
     stage.json("run", stage.spec, "--window", hour(0))
@@ -114,36 +114,36 @@ def test_figures_add_up_over_runs(
     """A Pushgateway has a group for each pipeline, whose totals are those of all runs, and whose
     labels are the pipeline, a topic and words of windrow's: nothing of a message.
     """
-    tell(receiver.url, monkeypatch)
-    two_hours(stage)
+    set_destination(receiver.url, monkeypatch)
+    run_two_hours(stage)
     (group,) = receiver.groups
     assert group == "/metrics/job/windrow/pipeline/things"
-    assert_told(samples(receiver.groups[group]))
+    assert_two_hours(samples(receiver.groups[group]))
     assert "secret" not in receiver.groups[group]
 
 
-@pytest.mark.parametrize("before", [b'{"not": metrics\x00}', b"\xff\xfe"])
+@pytest.mark.parametrize("content", [b'{"not": metrics\x00}', b"\xff\xfe"])
 def test_a_file_for_the_textfile_collector(
-    stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, before: bytes
+    stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: bytes
 ) -> None:
     """A folder has a file for each pipeline, in the form that node_exporter reads, which a run
     adds to; a file that is no such text is begun anew.
     """
     folder = tmp_path / "textfiles"
     folder.mkdir()
-    (folder / "windrow-things.prom").write_bytes(before)
-    tell(folder, monkeypatch)
-    two_hours(stage)
+    (folder / "windrow-things.prom").write_bytes(content)
+    set_destination(folder, monkeypatch)
+    run_two_hours(stage)
     (file,) = folder.iterdir()
-    assert_told(samples(file.read_text()))
+    assert_two_hours(samples(file.read_text()))
 
 
 def test_two_reports_of_one_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each adds what was seen since the one before: a total to what is there, another figure in its
     place; what could not be told is told by the next one. Other pipelines' series are left out.
     """
-    other, file = 'windrow_rows_total{pipeline="b"} 9.0\n', tmp_path / "windrow-things.prom"
-    file.write_text("# TYPE windrow_rows counter\n" + other)
+    other_series, file = 'windrow_rows_total{pipeline="b"} 9.0\n', tmp_path / "windrow-things.prom"
+    file.write_text("# TYPE windrow_rows counter\n" + other_series)
     monkeypatch.setattr(prometheus, "REST", 0.0)
     observer = prometheus.Prometheus("things", str(tmp_path))
     for rows, age in ((3, 7.0), (4, 5.0)):
@@ -174,15 +174,15 @@ def test_a_topic_that_is_gone_has_no_series(
     stage.write(source="topic_pattern: 'shop[.].*', on_removed: drop")
     stage.broker.create_topic("shop.other", partitions=1, retention_ms=None)
     stage.json("run", stage.spec, "--window", hour(0))
-    tell(tmp_path, monkeypatch)
+    set_destination(tmp_path, monkeypatch)
     lags = [{"shop.things", "shop.other"}, {"shop.things"}, {""}]
-    for topics, gone in zip(lags, ("shop.other", "shop.things", ""), strict=True):
+    for topics, deleted_topic in zip(lags, ("shop.other", "shop.things", ""), strict=True):
         stage.json("lag", stage.spec)
-        told = samples((tmp_path / "windrow-things.prom").read_text())
+        figures = samples((tmp_path / "windrow-things.prom").read_text())
         for figure in ("windrow_lag_records", "windrow_lag_seconds"):
-            assert {topic for name, topic in told if name == figure} == topics
-        if gone:
-            stage.broker.delete_topic(gone)
+            assert {topic for name, topic in figures if name == figure} == topics
+        if deleted_topic:
+            stage.broker.delete_topic(deleted_topic)
 
 
 @pytest.mark.some(2)
@@ -200,18 +200,18 @@ def test_no_window_fails_by_it(
     password that the URL may have.
     """
     receiver.status = 500 if broken == "server error" else 200
-    place = {"no folder": "/not/there", "nobody there": "http://me:sesame@127.0.0.1:1"}
-    tell(place.get(broken, receiver.url), monkeypatch)
+    destinations = {"no folder": "/not/there", "nobody there": "http://me:sesame@127.0.0.1:1"}
+    set_destination(destinations.get(broken, receiver.url), monkeypatch)
     if broken == "no extra":
         monkeypatch.setitem(sys.modules, "prometheus_client", None)
     if broken == "a bug":
         monkeypatch.setattr(prometheus, "FIGURES", None)
     with caplog.at_level(logging.WARNING, "windrow.observer"):
         assert stage.json("run", stage.spec, "--window", f"{hour(0)}/{hour(3)}")["windows"]
-    (said,) = (r.getMessage() for r in caplog.records if r.name == "windrow.observer")
-    assert "sesame" not in said
-    assert ("WINDROW_METRICS" in said) == (broken not in {"no extra", "a bug"})
-    assert ("pip install 'windrow-ingest[prometheus]'" in said) == (broken == "no extra")
+    (warning,) = (r.getMessage() for r in caplog.records if r.name == "windrow.observer")
+    assert "sesame" not in warning
+    assert ("WINDROW_METRICS" in warning) == (broken not in {"no extra", "a bug"})
+    assert ("pip install 'windrow-ingest[prometheus]'" in warning) == (broken == "no extra")
 
 
 def test_lag_can_be_watched(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:

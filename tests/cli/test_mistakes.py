@@ -23,7 +23,7 @@ from windrow.ingest.cli.render import step
 ROOT = Path(__file__).parents[2]
 
 
-def said(stage: Stage, *words: str, code: int) -> str:
+def run_refused(stage: Stage, *words: str, code: int) -> str:
     """What the command says, without the frame around mistakes of usage."""
     result = stage.call(*words)
     assert result.exit_code == code, result.output
@@ -32,15 +32,15 @@ def said(stage: Stage, *words: str, code: int) -> str:
 
 def test_a_window_without_its_option(stage: Stage) -> None:
     """Who forgets --window is told where it belongs."""
-    text = said(stage, "run", stage.spec, hour(0), code=2)
+    text = run_refused(stage, "run", stage.spec, hour(0), code=2)
     assert f"Write --window before {hour(0)}" in text
 
 
 def test_a_place_that_can_not_be_used(stage: Stage) -> None:
     """A folder that can't be made is the user's to mend, and no bug: the place is named."""
-    place = Path(stage.spec) / "broker"
-    text = said(stage, "broker", "run", "--folder", str(place), code=3)
-    assert text.startswith(f"{place} can't be used: Not a directory")
+    folder = Path(stage.spec) / "broker"
+    text = run_refused(stage, "broker", "run", "--folder", str(folder), code=3)
+    assert text.startswith(f"{folder} can't be used: Not a directory")
     assert "may read and write it; then run the same command again" in text
 
 
@@ -49,19 +49,19 @@ def test_a_file_where_the_table_belongs(stage: Stage) -> None:
     table = stage.folder / "lake" / "things"
     table.parent.mkdir()
     table.write_text("something else")
-    text = said(stage, "run", stage.spec, "--window", hour(0), code=2)
+    text = run_refused(stage, "run", stage.spec, "--window", hour(0), code=2)
     assert text.startswith(f"{table} is a file, and no folder for a table")
     assert "Set sink.path to a folder" in text
 
 
 def test_a_server_of_spark_without_its_extra(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     """Spark's own error of a missing package becomes the extra's name and the command to type."""
-    found = builtins.__import__
+    original_import = builtins.__import__
 
     def importing(name: str, *args: Any, **kwargs: Any) -> Any:
         if name.startswith("pyspark.sql.connect.client"):
             raise PySparkImportError("[PACKAGE_NOT_INSTALLED] grpcio >= 1.76.0 must be installed")
-        return found(name, *args, **kwargs)
+        return original_import(name, *args, **kwargs)
 
     monkeypatch.setattr(builtins, "__import__", importing)
     with pytest.raises(errors.SpecError) as refused, errors.needing("connect", "Nobody can ask"):
@@ -84,8 +84,8 @@ def test_the_environment_of_a_project(monkeypatch: pytest.MonkeyPatch, tmp_path:
     monkeypatch.setattr(sys, "prefix", str(tmp_path / ".venv"))
     assert "pip install" in errors.how_to_install("http")
     (tmp_path / "uv.lock").touch()
-    said = f"In {tmp_path}: uv add 'windrow-ingest[http]'"
-    assert errors.how_to_install("http") == said
+    advice = f"In {tmp_path}: uv add 'windrow-ingest[http]'"
+    assert errors.how_to_install("http") == advice
     page = (ROOT / "docs" / "install.md").read_text("utf-8")
     assert "In a project of uv's it is\n`uv add 'windrow-ingest[postgres,s3]'`" in page
 
@@ -101,9 +101,9 @@ def test_texts_of_others_stay_as_they_are(
     output.show(None, Text(shown), table, *step(Step(shown, ("a",), (shown,), ({"a": shown},), ())))
     output.say(shown)
     output.fail(errors.SpecError(shown, "spec", shown))
-    told = capsys.readouterr()
-    assert told.out.count(shown) == 7
-    assert told.err.count(shown) == 3
+    captured = capsys.readouterr()
+    assert captured.out.count(shown) == 7
+    assert captured.err.count(shown) == 3
 
 
 LOUD = """\

@@ -16,7 +16,7 @@ from windrow.ingest.model.ledger_records import Pause
 WHY = ("--why", "the broker moves")
 
 
-def paused(stage: Stage, *words: str) -> str:
+def assert_paused(stage: Stage, *words: str) -> str:
     """What a command says that is refused for the pause."""
     error = stage.json(*words, code=1)["error"]
     assert error["kind"] == "PausedError"
@@ -29,17 +29,19 @@ def test_nothing_is_committed_until_resumed(stage: Stage) -> None:
     """
     run = ("run", stage.spec, "--window", hour(0))
     assert stage.json("pause", stage.spec, *WHY, "--who", "ann")["recorded"] is True
-    said = paused(stage, *run)
-    assert "Pipeline things is paused by ann since 2026-01-06T00:00:00Z: the broker moves" in said
-    assert f"windrow resume {stage.spec}" in said
+    message = assert_paused(stage, *run)
+    assert (
+        "Pipeline things is paused by ann since 2026-01-06T00:00:00Z: the broker moves" in message
+    )
+    assert f"windrow resume {stage.spec}" in message
     with closing(sqlite3.connect(stage.folder / ".windrow/state.db")) as ledger:
         kinds = ledger.execute("SELECT DISTINCT kind FROM windrow_ledger_2 ORDER BY 1").fetchall()
     assert kinds == [("pause",)]
     assert stage.json(*run, "--anyway")["windows"]
-    assert paused(stage, *run), "it is committed, and reporting it would publish, too"
+    assert assert_paused(stage, *run), "it is committed, and reporting it would publish, too"
     window = ("--window", hour(0))
-    paused(stage, "replay", stage.spec, *window)
-    paused(stage, "dead", "replay", stage.spec, *window)
+    assert_paused(stage, "replay", stage.spec, *window)
+    assert_paused(stage, "dead", "replay", stage.spec, *window)
     assert stage.json("dead", "replay", stage.spec, *window, "--dry-run")["windows"]
     assert stage.json("dead", "replay", stage.spec, *window, "--anyway")["windows"]
     assert stage.json("replay", stage.spec, *window, "--anyway")["windows"]
@@ -60,7 +62,7 @@ def test_micro_batches_stop_before_the_next_is_cut(stage: Stage) -> None:
     """A paused pipeline cuts no batch; a drain ends behind the batch that it is at."""
     stage.write(window="grid: batch, max_records: 4")
     stage.json("pause", stage.spec, *WHY)
-    paused(stage, "run", stage.spec, "--drain")
+    assert_paused(stage, "run", stage.spec, "--drain")
     stage.json("resume", stage.spec)
     record, committed = SqlLedger.record, list[str]()
 
@@ -87,26 +89,26 @@ def test_a_rebuilt_ledger_is_not_paused_and_says_so(stage: Stage) -> None:
     stage.json("run", stage.spec, "--window", hour(0))
     stage.json("pause", stage.spec, *WHY)
     assert stage.json("doctor", stage.spec, "--rebuild-ledger")["notes"] == []
-    paused(stage, "run", stage.spec, "--window", hour(1))
+    assert_paused(stage, "run", stage.spec, "--window", hour(1))
     (stage.folder / ".windrow/state.db").unlink()
-    said = stage.call("doctor", stage.spec, "--rebuild-ledger").stdout
-    assert "No receipt says whether the pipeline was paused: it isn't now." in said
-    assert f"windrow pause {stage.spec}" in said
+    output = stage.call("doctor", stage.spec, "--rebuild-ledger").stdout
+    assert "No receipt says whether the pipeline was paused: it isn't now." in output
+    assert f"windrow pause {stage.spec}" in output
     assert stage.json("run", stage.spec, "--window", hour(1))["windows"]
 
 
 def test_two_persons_at_once(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of a pause and another record at the same moment one counts, and the other person is told."""
-    mine = Pause(0, True, "bob", "", stage.now)
-    before = SqlLedger.put_pause
+    rival_pause = Pause(0, True, "bob", "", stage.now)
+    put_pause = SqlLedger.put_pause
 
     def first(ledger: SqlLedger, name: str, pause: Pause) -> Pause:
-        before(ledger, name, mine)
-        return before(ledger, name, pause)
+        put_pause(ledger, name, rival_pause)
+        return put_pause(ledger, name, pause)
 
     monkeypatch.setattr(SqlLedger, "put_pause", first)
-    said = stage.json("pause", stage.spec, *WHY, "--who", "ann", code=1)["error"]["message"]
-    assert "Meanwhile somebody else was here: pipeline things is paused by bob since" in said
+    message = stage.json("pause", stage.spec, *WHY, "--who", "ann", code=1)["error"]["message"]
+    assert "Meanwhile somebody else was here: pipeline things is paused by bob since" in message
 
 
 def test_what_is_typed(stage: Stage) -> None:
@@ -114,8 +116,8 @@ def test_what_is_typed(stage: Stage) -> None:
     that was, as a resume does; what isn't paused isn't resumed, and that is no failure.
     """
     assert stage.call("pause", stage.spec).exit_code == 2
-    for wrong in ("two\nlines", "x" * 501, "\udcff", "\x1b[31mred"):
-        message = stage.json("pause", stage.spec, "--why", wrong, code=2)["error"]["message"]
+    for bad_reason in ("two\nlines", "x" * 501, "\udcff", "\x1b[31mred"):
+        message = stage.json("pause", stage.spec, "--why", bad_reason, code=2)["error"]["message"]
         assert "--why can't be shown in messages" in message
     assert not Path(".windrow").exists()
     assert stage.json("resume", stage.spec) == {
@@ -125,19 +127,20 @@ def test_what_is_typed(stage: Stage) -> None:
         "replaced": None,
     }
     assert "things isn't paused." in stage.call("resume", stage.spec).stdout
-    for why in ("[red]über[/red]", "", "'); DROP TABLE x; --"):
-        assert stage.json("pause", stage.spec, "--why", why)["pause"]["why"] == why
-    assert stage.json("pause", stage.spec, *WHY, "--who", "ann")["replaced"]["why"] == why
-    said = stage.call("pause", stage.spec, "--why", "[bold]").stdout
-    assert "things is paused by" in said
+    for reason in ("[red]über[/red]", "", "'); DROP TABLE x; --"):
+        assert stage.json("pause", stage.spec, "--why", reason)["pause"]["why"] == reason
+    assert stage.json("pause", stage.spec, *WHY, "--who", "ann")["replaced"]["why"] == reason
+    output = stage.call("pause", stage.spec, "--why", "[bold]").stdout
+    assert "things is paused by" in output
     assert (
-        "This takes the place of an earlier pause: things is paused by ann since 2026-01-06" in said
+        "This takes the place of an earlier pause: things is paused by ann since 2026-01-06"
+        in output
     )
-    assert "00:00:00Z: the broker moves." in said
+    assert "00:00:00Z: the broker moves." in output
     resumed = stage.json("resume", stage.spec)
     assert (resumed["pause"]["number"], resumed["replaced"]["why"]) == (5, "[bold]")
-    again = stage.json("resume", stage.spec)
-    assert (again["pause"], again["recorded"]) == (resumed["pause"], False)
+    second_resume = stage.json("resume", stage.spec)
+    assert (second_resume["pause"], second_resume["recorded"]) == (resumed["pause"], False)
     assert stage.json("pause", stage.spec, *WHY, "--who", "ann")["replaced"] is None
-    said = stage.call("resume", stage.spec).stdout
-    assert "This ended the pause: things is paused by ann since 2026-01-06" in said
+    output = stage.call("resume", stage.spec).stdout
+    assert "This ended the pause: things is paused by ann since 2026-01-06" in output

@@ -68,8 +68,8 @@ def test_positions(
 ) -> None:
     """Each form of a position is understood at both ends."""
     stage.broker.commit_group("readers", {TP0: 5, TP1: 4})
-    found = places(stage.json("peek", stage.spec, "--start", start, "--stop", stop))
-    assert (found[:1], found[-1:]) == ([first] if first else [], [last] if last else [])
+    read_places = places(stage.json("peek", stage.spec, "--start", start, "--stop", stop))
+    assert (read_places[:1], read_places[-1:]) == ([first] if first else [], [last] if last else [])
 
 
 @pytest.mark.parametrize(
@@ -137,10 +137,10 @@ def test_files(stage: Stage) -> None:
 def test_peek_for_people(stage: Stage) -> None:
     """A table, in which nothing of a message reaches the terminal unescaped; or a sentence."""
     stage.broker.produce(TP1, b"\x1b[31mred[bold]\xff", timestamp=START, headers=(("h", b"\x07"),))
-    said = stage.call("peek", stage.spec, "--start", "partition:1,offset:5?latest").stdout
-    assert r"\x1b[31mred[bold]\xff" in said
-    assert "\x1b[31m" not in said
-    assert "\x07" not in said
+    output = stage.call("peek", stage.spec, "--start", "partition:1,offset:5?latest").stdout
+    assert r"\x1b[31mred[bold]\xff" in output
+    assert "\x1b[31m" not in output
+    assert "\x07" not in output
     assert (
         "no messages between these positions"
         in stage.call("peek", stage.spec, "--start", "latest").stdout
@@ -184,7 +184,7 @@ def test_one_topic_of_several(stage: Stage, source: str) -> None:
 
 def test_help_explains_positions(stage: Stage) -> None:
     """Every form of a position is in the help."""
-    said = " ".join(stage.call("peek", "--help").stdout.split())
+    output = " ".join(stage.call("peek", "--help").stdout.split())
     for form in (
         "earliest",
         "latest",
@@ -193,7 +193,7 @@ def test_help_explains_positions(stage: Stage) -> None:
         "partition:0,offset:42;",
         "?earliest",
     ):
-        assert form in said
+        assert form in output
 
 
 # --------------------------------------------------------------------------------------------------
@@ -208,20 +208,25 @@ def test_lag(stage: Stage) -> None:
     assert "Nothing is committed yet." in stage.call("lag", stage.spec).stdout
     stage.json("run", stage.spec, "--window", f"{hour(0)}/{hour(2)}")
     stage.now = START + timedelta(hours=5)
-    behind = stage.json("lag", stage.spec)
-    assert behind["window"] == hour(1)
-    assert (behind["lag"]["records"], behind["lag"]["behind"], behind["lag"]["seconds"]) == (
+    lag_document = stage.json("lag", stage.spec)
+    assert lag_document["window"] == hour(1)
+    assert (
+        lag_document["lag"]["records"],
+        lag_document["lag"]["behind"],
+        lag_document["lag"]["seconds"],
+    ) == (
         2,
         2,
         7200,
     )
     assert [
-        (p["partition"], p["start"], p["end"], p["records"]) for p in behind["lag"]["partitions"]
+        (p["partition"], p["start"], p["end"], p["records"])
+        for p in lag_document["lag"]["partitions"]
     ] == [(0, 6, 7, 1), (1, 4, 5, 1)]
-    said = stage.call("lag", stage.spec).stdout
-    assert "7,200" in said
-    assert f"Committed up to the end of window {hour(1)}." in said
-    assert "lost" not in said
+    output = stage.call("lag", stage.spec).stdout
+    assert "7,200" in output
+    assert f"Committed up to the end of window {hour(1)}." in output
+    assert "lost" not in output
 
 
 def test_lag_tells_what_is_lost(stage: Stage) -> None:
@@ -246,16 +251,16 @@ def test_windows_that_were_left_out_are_seen(stage: Stage) -> None:
 
     for n in (0, 3):
         stage.json("run", stage.spec, "--window", hour(n))
-    left = f"{hour(1)}/{hour(3)}"
+    gap = f"{hour(1)}/{hour(3)}"
     assert told() == [[{"start": hour(1), "end": hour(3), "windows": 2, "offsets": 5}]] * 2
-    advice = f"windrow run {stage.spec} --window {left} commits them, or says why not"
+    advice = f"windrow run {stage.spec} --window {gap} commits them, or says why not"
     lag, show = (stage.call(verb, stage.spec).stdout for verb in ("lag", "show"))
-    assert f"2 windows not committed, though later ones are: {left}." in lag.replace("\n", " ")
+    assert f"2 windows not committed, though later ones are: {gap}." in lag.replace("\n", " ")
     assert "They have 5 offsets, which are not counted above." in lag.replace("\n", " ")
     assert all(advice in text.replace("\n", " ") for text in (lag, show))
     assert level() == "warn"
     assert advice in stage.call("doctor", stage.spec).stdout.replace("\n", " ")
-    stage.json("run", stage.spec, "--window", left)
+    stage.json("run", stage.spec, "--window", gap)
     assert told() == [[], []]
     assert level() == "ok"
 
@@ -272,17 +277,17 @@ def test_windows_before_the_first_one_that_was_run_are_seen(stage: Stage) -> Non
 
     for n in (2, 3):
         stage.json("run", stage.spec, "--window", hour(n))
-    left = [{"start": hour(0), "end": hour(2), "windows": 2, "offsets": None}]
-    assert told() == [left, left, "warn"]
+    gaps = [{"start": hour(0), "end": hour(2), "windows": 2, "offsets": None}]
+    assert told() == [gaps, gaps, "warn"]
     for verb, end in (
         ("lag", "Their offsets are not counted above."),
         ("show", ""),
         ("doctor", ""),
     ):
-        said = " ".join(stage.call(verb, stage.spec).stdout.split())
-        assert f"2 windows not committed, though later ones are: {hour(0)}/{hour(2)}." in said
-        assert "If the first ones aren't wanted, move window.start" in said
-        assert end in said
+        output = " ".join(stage.call(verb, stage.spec).stdout.split())
+        assert f"2 windows not committed, though later ones are: {hour(0)}/{hour(2)}." in output
+        assert "If the first ones aren't wanted, move window.start" in output
+        assert end in output
     for few in (("--limit", "1"), ("--window", hour(3))):
         assert stage.json("show", stage.spec, *few)["uncommitted"] == []
     stage.write(window=HOURLY.replace("T00", "T02"))
@@ -293,8 +298,8 @@ def test_lag_of_batches(stage: Stage) -> None:
     """The newest micro-batch has its name there."""
     stage.write(window="grid: batch, max_records: 5")
     stage.json("run", stage.spec)
-    behind = stage.json("lag", stage.spec)
-    assert (behind["window"], behind["lag"]["records"]) == ("batch-000000000", 7)
+    lag_document = stage.json("lag", stage.spec)
+    assert (lag_document["window"], lag_document["lag"]["records"]) == ("batch-000000000", 7)
 
 
 def test_a_group_gets_the_offsets(stage: Stage) -> None:
@@ -305,8 +310,8 @@ def test_a_group_gets_the_offsets(stage: Stage) -> None:
     stage.write(f"{TOPIC}, offsets_group: lag-tools")
     assert stage.json("lag", stage.spec)["group_offsets"] is None
     assert stage.broker.committed("lag-tools", [TP0]) == {TP0: None}
-    told = stage.json("lag", stage.spec, "--alter-offsets")["group_offsets"]
-    assert told == {"group": "lag-tools", "succeeded": 2, "failed": 0, "why": []}
+    group_offsets = stage.json("lag", stage.spec, "--alter-offsets")["group_offsets"]
+    assert group_offsets == {"group": "lag-tools", "succeeded": 2, "failed": 0, "why": []}
     assert stage.broker.committed("lag-tools", [TP0, TP1]) == {TP0: 3, TP1: 2}
     assert (
         "Group lag-tools has the offsets of 2 topic-partitions."
@@ -328,5 +333,5 @@ def test_no_offsets_for_a_group(stage: Stage) -> None:
     )
     stage.write(f"{TOPIC}, offsets_group: lag-tools")
     assert stage.json("lag", stage.spec, "--alter-offsets")["group_offsets"] is None
-    said = stage.call("lag", stage.spec, "--alter-offsets").stdout
-    assert "So no offsets were committed to the group." in said
+    output = stage.call("lag", stage.spec, "--alter-offsets").stdout
+    assert "So no offsets were committed to the group." in output

@@ -199,16 +199,16 @@ def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.slow
 @pytest.mark.usefixtures("installed")
 @pytest.mark.parametrize(
-    ("section", "how", "says"), FAULTS, ids=[f"{f[0].split(':')[0]}-{f[1]}" for f in FAULTS]
+    ("section", "fault", "says"), FAULTS, ids=[f"{f[0].split(':')[0]}-{f[1]}" for f in FAULTS]
 )
-def test_a_fault_of_a_plugin_is_its_own(stage: Stage, section: str, how: str, says: str) -> None:
+def test_a_fault_of_a_plugin_is_its_own(stage: Stage, section: str, fault: str, says: str) -> None:
     """What a plugin gives in another form, can't have pickled, or ends by `sys.exit`, is told as
     its own, without its texts; nothing is committed, and without the fault the window is.
     """
     spec, name = Path(stage.spec), section.partition(":")[0]
     others = [line for line in spec.read_text().splitlines() if not line.startswith(f"{name}:")]
     window = "--window", f"{hour(0)}/{hour(2)}"
-    spec.write_text("\n".join([*others, section.format(how=how), ""]))
+    spec.write_text("\n".join([*others, section.format(how=fault), ""]))
     result = stage.call("run", stage.spec, *window)
     assert result.exit_code == 70, result.output
     assert says in result.stderr

@@ -19,7 +19,7 @@ INGEST = Path(__file__).parents[2] / "ingest"
 @pytest.fixture
 def bare(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """An environment after its install: nothing is made yet, and what is made is only noted."""
-    made = list[str]()
+    prepared_modules = list[str]()
 
     def record(archive: Path) -> None:
         archive.write_bytes(b"classes")
@@ -28,17 +28,19 @@ def bare(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     monkeypatch.setattr(doctor, "java_untried", lambda: None)
     monkeypatch.setattr(local, "ARCHIVES", tmp_path / "var")
     monkeypatch.setattr(class_archive, "record_classes", record)
-    monkeypatch.setattr(Compiled, "is_kept", lambda code: code.module in made)
-    monkeypatch.setattr(Compiled, "keep", lambda code: made.append(code.module))
-    monkeypatch.setattr(subprocess, "run", lambda command, **_: made.append(command[2]))
-    return made
+    monkeypatch.setattr(Compiled, "is_kept", lambda code: code.module in prepared_modules)
+    monkeypatch.setattr(Compiled, "keep", lambda code: prepared_modules.append(code.module))
+    monkeypatch.setattr(subprocess, "run", lambda command, **_: prepared_modules.append(command[2]))
+    return prepared_modules
 
 
 def test_all_passes_are_prepared() -> None:
     """Each module that is called as machine code is among them."""
     called = re.compile(r'= Compiled\("windrow\.ingest\.([\w.]+)"\)')
-    found = {m for file in INGEST.rglob("*.py") for m in called.findall(file.read_text("utf-8"))}
-    assert found == set(prepare.PASSES)
+    compiled_modules = {
+        m for file in INGEST.rglob("*.py") for m in called.findall(file.read_text("utf-8"))
+    }
+    assert compiled_modules == set(prepare.PASSES)
 
 
 def test_the_doctor_says_where_it_was_not_run(stage: Stage, bare: list[str]) -> None:
@@ -52,12 +54,12 @@ def test_the_doctor_says_where_it_was_not_run(stage: Stage, bare: list[str]) -> 
     assert "compileall" in bare
     lines = {check["name"]: check["level"] for check in stage.json("doctor")["checks"]}
     assert lines["prepared"] == "ok"
-    one = f"windrow.ingest.{prepare.PASSES[-1]}"
-    bare.remove(one)
+    module = f"windrow.ingest.{prepare.PASSES[-1]}"
+    bare.remove(module)
     lines = {check["name"]: check for check in stage.json("doctor")["checks"]}
     assert lines["prepared"]["what"] == "there is no machine code yet"
     stage.json("prepare")
-    assert one in bare
+    assert module in bare
     assert prepare.unprepared() is None
 
 

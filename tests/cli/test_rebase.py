@@ -49,8 +49,10 @@ def test_a_topic_made_anew(anew: Stage) -> None:
     dry = anew.call("rebase", anew.spec)
     assert dry.exit_code == 0
     assert "it begins at offset 0" in dry.stdout
-    lost = "Messages of the old topic from shop.things[0]@6, shop.things[1]@4 on were read by no"
-    assert lost in " ".join(dry.stdout.split())
+    loss_message = (
+        "Messages of the old topic from shop.things[0]@6, shop.things[1]@4 on were read by no"
+    )
+    assert loss_message in " ".join(dry.stdout.split())
     assert f"Nothing was recorded; add --yes to go on so from {hour(2)}." in dry.stdout
     proposed = anew.json("rebase", anew.spec)
     assert proposed["recorded"] is False
@@ -71,9 +73,9 @@ def test_a_topic_made_anew(anew: Stage) -> None:
 )
 def test_where_it_begins(anew: Stage, start: str, read: int) -> None:
     """`--start` says from where the new topic is read, and the table shows it."""
-    said = anew.call("rebase", anew.spec, "--start", start, "--yes").stdout
-    assert "shop.things[0]" in said
-    assert "Recorded: " in said
+    output = anew.call("rebase", anew.spec, "--start", start, "--yes").stdout
+    assert "shop.things[0]" in output
+    assert "Recorded: " in output
     ran = anew.json("run", anew.spec, "--window", hour(2))["windows"][0]["committed"]["receipt"]
     assert ran["counts"]["read"] == read
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from tests.cli.conftest import Stage, hour
 
 
-def renamed(stage: Stage, path: str) -> None:
+def rename_table(stage: Stage, path: str) -> None:
     """The spec names another table."""
     Path(stage.spec).write_text(Path(stage.spec).read_text().replace("lake/things", path))
 
@@ -20,7 +20,7 @@ def test_a_moved_table(stage: Stage) -> None:
     (stage.folder / "lake").rename(stage.folder / "moved")
     for command in ("show", "lag"):
         assert stage.json(command, stage.spec, code=1)["error"]["kind"] == "OwnerError"
-    renamed(stage, "moved/things")
+    rename_table(stage, "moved/things")
     (stage.folder / "moved" / "things_dead").rename(stage.folder / "left")
     assert (
         "move their table (the same path with _dead) as well"
@@ -59,8 +59,11 @@ def test_a_table_given_up(stage: Stage) -> None:
     """What the ledger forgets is named, window by window, and can be run again."""
     stage.json("run", stage.spec, "--window", f"{hour(0)}/{hour(2)}")
     shutil.rmtree(stage.folder / "lake")
-    told = stage.call("verify", stage.spec, "--restore-receipts", "--yes")
-    assert (told.exit_code, "isn't there, and the ledger knows 2" in told.stdout) == (1, True)
+    restored = stage.call("verify", stage.spec, "--restore-receipts", "--yes")
+    assert (restored.exit_code, "isn't there, and the ledger knows 2" in restored.stdout) == (
+        1,
+        True,
+    )
     assert (
         "mounted?" in stage.json("run", stage.spec, "--window", hour(2), code=1)["error"]["message"]
     )
@@ -81,8 +84,8 @@ def test_lost_receipts(stage: Stage) -> None:
     first, second = sorted((stage.folder / "lake" / "things" / "_windrow" / "receipts").iterdir())
     content = first.read_bytes()
     first.unlink()
-    (found,) = stage.json("verify", stage.spec, code=1)["findings"]
-    assert (found["window"], "windrow verify SPEC --restore-receipts" in found["do"]) == (
+    (finding,) = stage.json("verify", stage.spec, code=1)["findings"]
+    assert (finding["window"], "windrow verify SPEC --restore-receipts" in finding["do"]) == (
         hour(0),
         True,
     )
@@ -113,14 +116,14 @@ def test_a_ledger_that_was_left_behind(stage: Stage) -> None:
     table in another one. Lag says that the ledger doesn't know what is committed.
     """
     stage.json("run", stage.spec, "--window", hour(0))
-    state, kept = stage.folder / ".windrow" / "state.db", stage.folder / "kept.db"
-    state.rename(kept)
+    state, moved_ledger = stage.folder / ".windrow" / "state.db", stage.folder / "kept.db"
+    state.rename(moved_ledger)
     (stage.folder / "lake").rename(stage.folder / "other")
     stage.json("run", stage.spec, "--window", hour(0))
     shutil.rmtree(stage.folder / "lake")
     (stage.folder / "other").rename(stage.folder / "lake")
-    said = stage.json("run", stage.spec, "--window", hour(1), code=1)["error"]["message"]
-    assert f"windrow doctor {stage.spec} --rebuild-ledger" in said
+    message = stage.json("run", stage.spec, "--window", hour(1), code=1)["error"]["message"]
+    assert f"windrow doctor {stage.spec} --rebuild-ledger" in message
     refused = stage.json("doctor", stage.spec, "--rebuild-ledger", code=1)["error"]
     assert refused["kind"] == "IdentityError"
     assert "or to one that doesn't exist yet" in refused["message"]
@@ -144,8 +147,8 @@ def test_lost_pages(stage: Stage) -> None:
     for command in (("show",), ("lag",), ("run", "--window", hour(2))):
         error = stage.json(command[0], stage.spec, *command[1:], code=1)["error"]
         assert f"windrow verify {stage.spec} --restore-receipts" in error["message"]
-    (found,) = stage.json("verify", stage.spec, code=1)["findings"]
-    assert "windrow verify SPEC --restore-receipts" in found["do"]
+    (finding,) = stage.json("verify", stage.spec, code=1)["findings"]
+    assert "windrow verify SPEC --restore-receipts" in finding["do"]
     shown = stage.call("verify", stage.spec, "--restore-receipts")
     assert f"{hour(1)}: in the table, and back in its list" in shown.stdout
     assert "Nothing was written; add --yes to restore the list of windows." in shown.stdout
@@ -160,8 +163,8 @@ def test_lost_pages(stage: Stage) -> None:
 def test_lost_pages_whose_rows_nobody_explains(stage: Stage) -> None:
     """Nothing was written, as the error says; neither to the table of dead letters."""
     stage.json("run", stage.spec, "--window", f"{hour(0)}/{hour(2)}")
-    for lost in ("things/_windrow", "things_dead/_windrow/pages"):
-        shutil.rmtree(stage.folder / "lake" / lost)
+    for lost_folder in ("things/_windrow", "things_dead/_windrow/pages"):
+        shutil.rmtree(stage.folder / "lake" / lost_folder)
     (stage.folder / ".windrow" / "state.db").unlink()
     error = stage.json("verify", stage.spec, "--restore-receipts", "--yes", code=1)["error"]
     assert "lake/things has lost which windows it holds" in error["message"]

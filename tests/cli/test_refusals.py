@@ -39,7 +39,7 @@ SQLITE = "{kind: sqlite, path: things.sqlite, table: things}"
 UPSERT = "{kind: delta, path: upserts, mode: upsert, primary_key: [id]}"
 
 
-def refused(stage: Stage, word: str) -> tuple[int, str]:
+def run_command(stage: Stage, word: str) -> tuple[int, str]:
     """The exit code of a command, and what it says."""
     Path("lines").write_text('{"id": 1}\n')
     more = {"doctor": (), "try": ("lines",)}.get(word, ("--window", hour(0)))
@@ -85,8 +85,8 @@ def test_what_the_spec_cannot_mean(
     spec.write_text(
         f"{spec.read_text()}{listed and 'transform:'}\n{listed and '  steps:'}\n{listed}"
     )
-    code, said = refused(stage, word)
-    assert (code, says in said) == (2, True), said
+    code, output = run_command(stage, word)
+    assert (code, says in output) == (2, True), output
 
 
 @pytest.mark.parametrize("word", ["run", "plan", "doctor"])
@@ -107,8 +107,8 @@ def test_a_database_that_cannot_be_written(
         return not written and access(path, mode)
 
     monkeypatch.setattr(os, "access", denied)
-    code, said = refused(stage, word)
-    assert (code, "things.sqlite can't be written" in said) == (2, True), said
+    code, output = run_command(stage, word)
+    assert (code, "things.sqlite can't be written" in output) == (2, True), output
 
 
 def edit(stage: Stage, old: str, new: str, name: str = "things.yaml") -> None:
@@ -273,10 +273,10 @@ def test_plan_and_doctor_refuse_what_run_refuses(
     """
     monkeypatch.setitem(sys.modules, "google.protobuf.message", None)
     trouble(stage)
-    refused_alike(stage, code, says)
+    assert_refused_alike(stage, code, says)
 
 
-def refused_alike(stage: Stage, code: int, says: str) -> None:
+def assert_refused_alike(stage: Stage, code: int, says: str) -> None:
     """Plan, doctor and, last, the run of the first hour say the same."""
     window = ("--window", hour(0))
     planned = stage.json("plan", stage.spec, *window, code=code)["error"]["message"]
@@ -318,4 +318,4 @@ def test_a_table_in_postgres_that_takes_no_rows(
     with psycopg.connect(database, autocommit=True) as server:
         for statement in statements:
             server.execute(statement)
-    refused_alike(stage, 2 if says in {"holds rows", "is no table"} else 1, says)
+    assert_refused_alike(stage, 2 if says in {"holds rows", "is no table"} else 1, says)

@@ -46,15 +46,15 @@ def environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CANARY", CANARY)
 
 
-def with_setting(place: str, value: object) -> dict[str, Any]:
+def with_setting(setting_path: str, value: object) -> dict[str, Any]:
     """The good spec with one setting, which is named by its dotted place."""
-    made = json.loads(json.dumps(GOOD))
-    section = made
-    *above, last = place.split(".")
+    spec = json.loads(json.dumps(GOOD))
+    section = spec
+    *above, last = setting_path.split(".")
     for name in above:
         section = section.setdefault(name, {})
     section[last] = value
-    return made
+    return spec
 
 
 REFUSED_PLACES = [
@@ -80,16 +80,16 @@ REFUSED_PLACES = [
 ]
 
 
-@pytest.mark.parametrize(("place", "value"), REFUSED_PLACES)
-def test_what_may_not_hold_a_secret(stage: Stage, place: str, value: object) -> None:
+@pytest.mark.parametrize(("setting_path", "value"), REFUSED_PLACES)
+def test_what_may_not_hold_a_secret(stage: Stage, setting_path: str, value: object) -> None:
     """A secret where none belongs is refused before anything is read, by its place and
     with the way out, in every form of output.
     """
-    Path(stage.spec).write_text(yaml.safe_dump(with_setting(place, value)))
-    for way in WAYS:
-        result = stage.call("plan", stage.spec, "--window", hour(0), *way)
+    Path(stage.spec).write_text(yaml.safe_dump(with_setting(setting_path, value)))
+    for output_options in WAYS:
+        result = stage.call("plan", stage.spec, "--window", hour(0), *output_options)
         assert result.exit_code == 2, result.output
-        assert place in result.output
+        assert setting_path in result.output
         assert CANARY not in result.output
 
 
@@ -108,8 +108,8 @@ def test_the_way_out_is_told(stage: Stage) -> None:
 
 
 @pytest.mark.some(15)
-@pytest.mark.parametrize("place", FIELDS)
-def test_what_a_template_gave(stage: Stage, place: str) -> None:
+@pytest.mark.parametrize("setting_path", FIELDS)
+def test_what_a_template_gave(stage: Stage, setting_path: str) -> None:
     """What came from the environment is not repeated where it is wrong: the template is."""
     for value in (
         "{{ env.CANARY }}",
@@ -117,13 +117,15 @@ def test_what_a_template_gave(stage: Stage, place: str) -> None:
         "partition:0;{{ env('CANARY') }}",
         "{{ env.CANARY }}.py:A",
     ):
-        made = with_setting(
-            place,
-            {"ä": value} if place in {"metadata", "source.client", "source.partitions"} else value,
+        spec = with_setting(
+            setting_path,
+            {"ä": value}
+            if setting_path in {"metadata", "source.client", "source.partitions"}
+            else value,
         )
-        Path(stage.spec).write_text(yaml.safe_dump(made, allow_unicode=True))
+        Path(stage.spec).write_text(yaml.safe_dump(spec, allow_unicode=True))
         assert CANARY not in _mistakes(lambda: load_spec(Path(stage.spec))) + _mistakes(
-            lambda made=made: parse_spec(made, stage.folder)
+            lambda spec=spec: parse_spec(spec, stage.folder)
         )
 
 
@@ -161,36 +163,36 @@ def test_broken_yaml(stage: Stage, text: str) -> None:
     line alone.
     """
     Path(stage.spec).write_text(f"{yaml.safe_dump(GOOD)}client: {text.format(CANARY)}\n")
-    for way in WAYS:
-        result = stage.call("plan", stage.spec, "--window", hour(0), *way)
+    for output_options in WAYS:
+        result = stage.call("plan", stage.spec, "--window", hour(0), *output_options)
         assert result.exit_code == 2, result.output
         assert CANARY not in result.output
 
 
-def said(stage: Stage) -> Iterator[tuple[int, str]]:
+def run_all_commands(stage: Stage) -> Iterator[tuple[int, str]]:
     """All that the commands say of the spec as it stands: exit codes and outputs."""
-    one = ("--window", hour(0))
+    window_options = ("--window", hour(0))
     for arguments in (
-        ("plan", *one),
-        ("run", *one),
-        ("run", *one),
+        ("plan", *window_options),
+        ("run", *window_options),
+        ("run", *window_options),
         ("show",),
         ("dead", "show"),
         ("lag",),
         ("verify",),
         ("peek",),
         ("doctor",),
-        ("replay", *one),
+        ("replay", *window_options),
         ("rebase",),
         ("doctor", "--rebuild-ledger"),
     ):
-        for way in WAYS:
-            result = stage.call(*with_spec(arguments, stage.spec), *way)
+        for output_options in WAYS:
+            result = stage.call(*with_spec(arguments, stage.spec), *output_options)
             yield result.exit_code, result.output
 
 
 @pytest.mark.parametrize(
-    ("source", "place"),
+    ("source", "setting_path"),
     [
         (f"client: {{{SASL}}}", "source.client.sasl.password"),
         (
@@ -199,21 +201,21 @@ def said(stage: Stage) -> Iterator[tuple[int, str]]:
         ),
     ],
 )
-def test_a_password_that_is_written_out(stage: Stage, source: str, place: str) -> None:
+def test_a_password_that_is_written_out(stage: Stage, source: str, setting_path: str) -> None:
     """A secret that stands in the file as it is, where everybody reads it who reads the
     file, is a mistake that says how to tell it.
     """
     stage.write(f"topic: shop.things, {source}")
     error = stage.json("plan", stage.spec, "--window", hour(0), code=2)["error"]["message"]
     assert (
-        f"{place}: is written out, and it is a secret: write {{env: NAME}} or {{file: PATH}}"
+        f"{setting_path}: is written out, and it is a secret: write {{env: NAME}} or {{file: PATH}}"
         in error
     )
     assert CANARY not in error
 
 
 @pytest.mark.parametrize(
-    ("place", "value", "says"),
+    ("setting_path", "value", "says"),
     [
         ("state", f"postgresql://me:{CANARY}@h/db", "or leave it out and set PGPASSWORD"),
         ("state", f"postgresql://h/db?sslmode=require&password={CANARY}", "a URL with a password"),
@@ -225,37 +227,39 @@ def test_a_password_that_is_written_out(stage: Stage, source: str, place: str) -
     ],
 )
 def test_a_password_of_a_store_that_is_written_out(
-    stage: Stage, place: str, value: str, says: str
+    stage: Stage, setting_path: str, value: str, says: str
 ) -> None:
     """A store's password in the file is refused like a cluster's, and taken as a
     template, as the refusal says.
     """
-    made = with_setting(place, value)
+    spec = with_setting(setting_path, value)
     for name, sink in {
         "sink.url": {"kind": "postgres", "table": "t", "staging": "s"},
         "sink.catalog": {"kind": "iceberg", "table": "a.b"},
     }.items():
-        if place.startswith(name):
-            made["sink"] |= sink
-            del made["sink"]["path"]
-    text = yaml.safe_dump(made)
+        if setting_path.startswith(name):
+            spec["sink"] |= sink
+            del spec["sink"]["path"]
+    text = yaml.safe_dump(spec)
     Path(stage.spec).write_text(text)
     with pytest.raises(SpecError) as refused:
         load_spec(Path(stage.spec))
-    assert f"{place}: is " in str(refused.value)
+    assert f"{setting_path}: is " in str(refused.value)
     assert says in str(refused.value)
     assert "written out" in str(refused.value)
     assert CANARY not in str(refused.value)
     template = "{{ env.CANARY }}"
-    told = text.replace(f": {CANARY}", f": '{template}'").replace(CANARY, template)
-    Path(stage.spec).write_text(told)
+    templated_text = text.replace(f": {CANARY}", f": '{template}'").replace(CANARY, template)
+    Path(stage.spec).write_text(templated_text)
     assert load_spec(Path(stage.spec)).id == "things"
 
 
 def test_a_short_password_is_masked_where_it_stands_alone() -> None:
     """The rest of a server's sentence stays as it is, so that it can be read."""
-    said = 'connection to "host" failed: FATAL: no role "a", user=a password=post postgresql'
-    assert masked(said, ["a", "post", ""]) == (
+    server_message = (
+        'connection to "host" failed: FATAL: no role "a", user=a password=post postgresql'
+    )
+    assert masked(server_message, ["a", "post", ""]) == (
         'connection to "host" failed: FATAL: no role "***", user=*** password=*** postgresql'
     )
     assert masked("x-hunter2-C4nary9z", ["hunter2-C4nary9"]) == "x-***z"
@@ -267,13 +271,15 @@ def test_a_pipeline_that_works(stage: Stage) -> None:
     """
     stage.write(f"topic: shop.things, client: {{{SASL}}}".replace(CANARY, '"{{ env.CANARY }}"'))
     codes = []
-    for code, output in said(stage):
+    for code, output in run_all_commands(stage):
         codes.append(code)
         assert CANARY not in output
     assert codes.count(0) > 20
-    kept = [file for file in stage.folder.rglob("*") if file.is_file() and file != Path(stage.spec)]
-    assert len(kept) > 5
-    assert [str(file) for file in kept if CANARY.encode() in file.read_bytes()] == []
+    files = [
+        file for file in stage.folder.rglob("*") if file.is_file() and file != Path(stage.spec)
+    ]
+    assert len(files) > 5
+    assert [str(file) for file in files if CANARY.encode() in file.read_bytes()] == []
 
 
 def test_a_ledger_that_does_not_answer(stage: Stage) -> None:
@@ -285,7 +291,7 @@ def test_a_ledger_that_does_not_answer(stage: Stage) -> None:
         '"postgresql://127.0.0.1:1/state?password={{ env.CANARY }}"',
     ):
         Path(stage.spec).write_text(f"{text}state: {url}\n")
-        for code, output in said(stage):
+        for code, output in run_all_commands(stage):
             assert code != 70
             assert CANARY not in output
 
@@ -341,7 +347,11 @@ def test_a_ledger_that_can_not_be(url: str) -> None:
 
 @pytest.mark.parametrize(
     "uri",
-    [value for place, value in REFUSED_PLACES if place == "sink.path" and isinstance(value, str)],
+    [
+        value
+        for setting_path, value in REFUSED_PLACES
+        if setting_path == "sink.path" and isinstance(value, str)
+    ],
 )
 def test_a_table_by_python(uri: str) -> None:
     """A sink that is made without a spec refuses a secret in its place too: its

@@ -109,7 +109,7 @@ sink: {kind: delta, path: ./things}
 """
 
 
-def loaded(script: str, *arguments: str, **environment: str) -> tuple[str, set[str]]:
+def run_and_list_modules(script: str, *arguments: str, **environment: str) -> tuple[str, set[str]]:
     """What the command says, and the modules that it has loaded."""
     done = subprocess.run(
         [sys.executable, "-c", script, *arguments],
@@ -142,7 +142,7 @@ def test_the_end_is_silent(tmp_path: Path) -> None:
     assert (done.returncode, done.stderr) == (0, "")
 
 
-def foreign(modules: set[str]) -> set[str]:
+def foreign_packages(modules: set[str]) -> set[str]:
     """The packages among them that others wrote."""
     return {name.partition(".")[0] for name in modules} & packages_distributions().keys() - {
         "windrow"
@@ -160,9 +160,9 @@ def foreign(modules: set[str]) -> set[str]:
 )
 def test_help_loads_the_frame_only(arguments: list[str], more: set[str]) -> None:
     """Who asks for help waits for typer and rich, and nothing else of what windrow stands on."""
-    said, modules = loaded(COMMAND, *arguments)
-    assert "windrow" in said
-    assert foreign(modules) <= FRAME | more
+    output, modules = run_and_list_modules(COMMAND, *arguments)
+    assert "windrow" in output
+    assert foreign_packages(modules) <= FRAME | more
 
 
 @pytest.mark.some(1)
@@ -177,10 +177,10 @@ def test_a_shell_completes_commands(shell: str) -> None:
         "_TYPER_COMPLETE_ARGS": "windrow pl",
         "_TYPER_COMPLETE_FISH_ACTION": "get-args",
     }
-    said, modules = loaded(COMMAND, **typed, _WINDROW_COMPLETE=f"complete_{shell}")
-    assert "plan" in said
-    assert "replay" not in said
-    assert foreign(modules) <= FRAME | CALLED - {"dotenv"}
+    output, modules = run_and_list_modules(COMMAND, **typed, _WINDROW_COMPLETE=f"complete_{shell}")
+    assert "plan" in output
+    assert "replay" not in output
+    assert foreign_packages(modules) <= FRAME | CALLED - {"dotenv"}
 
 
 @pytest.mark.some(1)
@@ -189,14 +189,14 @@ def test_the_script_for_a_shell_is_shown(shell: str) -> None:
     """`--show-completion` prints what the shell of the caller takes, without asking
     where it runs.
     """
-    said, _ = loaded(
+    output, _ = run_and_list_modules(
         COMMAND, "--show-completion", shell, _TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION="1"
     )
-    assert "_WINDROW_COMPLETE=" in said
+    assert "_WINDROW_COMPLETE=" in output
 
 
 @pytest.fixture
-def seen(stage: Stage) -> Stage:
+def committed_stage(stage: Stage) -> Stage:
     """A committed window, of whose boundaries the ledger knows."""
     stage.json("run", stage.spec, "--window", hour(0))
     return stage
@@ -209,7 +209,7 @@ def topic_id(stage: Stage) -> str:
 
 @pytest.mark.some(2)
 @pytest.mark.parametrize(
-    ("command", "told"),
+    ("command", "expected_text"),
     [
         (["lag"], "shop.things[1]"),
         (["show"], hour(0)),
@@ -218,19 +218,23 @@ def topic_id(stage: Stage) -> str:
     ],
     ids=["lag", "show", "dead", "run"],
 )
-def test_a_look_loads_no_frames_of_data(seen: Stage, command: list[str], told: str) -> None:
+def test_a_look_loads_no_frames_of_data(
+    committed_stage: Stage, command: list[str], expected_text: str
+) -> None:
     """Who looks at a pipeline, or runs a window that is committed already, loads neither its
     schema nor what decoding, tasks and stack traces stand on.
     """
-    said, modules = loaded(LOOK, topic_id(seen), *with_spec(command, seen.spec))
-    assert told in said
-    assert foreign(modules) & HEAVY - ({"pandas"} if "dead" in command else set()) == set()
+    output, modules = run_and_list_modules(
+        LOOK, topic_id(committed_stage), *with_spec(command, committed_stage.spec)
+    )
+    assert expected_text in output
+    assert foreign_packages(modules) & HEAVY - ({"pandas"} if "dead" in command else set()) == set()
 
 
-def test_show_opens_no_ledger(seen: Stage) -> None:
+def test_show_opens_no_ledger(committed_stage: Stage) -> None:
     """Receipts are the table's own: to show them takes no database."""
-    _, modules = loaded(LOOK, topic_id(seen), "show", seen.spec)
-    assert "sqlalchemy" not in foreign(modules)
+    _, modules = run_and_list_modules(LOOK, topic_id(committed_stage), "show", committed_stage.spec)
+    assert "sqlalchemy" not in foreign_packages(modules)
 
 
 def test_a_batch_of_messages_is_needed_before_pandas_is(tmp_path: Path) -> None:
@@ -242,4 +246,4 @@ def test_a_batch_of_messages_is_needed_before_pandas_is(tmp_path: Path) -> None:
         " windrow.ingest.runner.task"
     )
     script = f"import {named}, json, sys; print(json.dumps(sorted(sys.modules)), file=sys.stderr)"
-    assert "pandas" not in foreign(loaded(script)[1])
+    assert "pandas" not in foreign_packages(run_and_list_modules(script)[1])

@@ -13,7 +13,7 @@ from windrow.ingest.model.boundary import TopicPartition
 
 
 def states(document: Any) -> dict[str, str]:
-    return {each["window"]: each["state"] for each in document["windows"]}
+    return {window["window"]: window["state"] for window in document["windows"]}
 
 
 def test_states(stage: Stage) -> None:
@@ -56,9 +56,9 @@ def test_the_oldest_window_of_several(stage: Stage) -> None:
         stage.now = stage.now.replace(day=5, hour=4 + n, minute=10 * (n % 2))
         shown = stage.json("state", stage.spec, "--window", f"{hour(0)}/{hour(3)}")
         assert states(shown) == {hour(m): "complete" for m in range(3)}
-    said = stage.json("state", stage.spec, "--window", f"{hour(3)}/{hour(6)}", code=4)
-    assert states(said) == {hour(3): "open", hour(4): "uncommitted", hour(5): "uncommitted"}
-    message = said["error"]["message"]
+    document = stage.json("state", stage.spec, "--window", f"{hour(3)}/{hour(6)}", code=4)
+    assert states(document) == {hour(3): "open", hour(4): "uncommitted", hour(5): "uncommitted"}
+    message = document["error"]["message"]
     assert message.startswith(f"Not committed of things: {hour(4)}, {hour(5)}.")
     assert f"--window {hour(4)}` commits it" in message
 
@@ -66,8 +66,8 @@ def test_the_oldest_window_of_several(stage: Stage) -> None:
 def test_a_watermark_at_the_end_of_an_old_window(stage: Stage) -> None:
     """It is looked for as far back as the window, whatever came behind it."""
     for n in range(4, 10):
-        at = START + timedelta(hours=n)
-        stage.broker.produce(TopicPartition("shop.things", 0), b'{"id": 1}', timestamp=at)
+        timestamp = START + timedelta(hours=n)
+        stage.broker.produce(TopicPartition("shop.things", 0), b'{"id": 1}', timestamp=timestamp)
     stage.json("run", stage.spec, "--window", f"{hour(0)}/{hour(10)}")
     stage.now = stage.now.replace(day=5, hour=10, minute=10)
     shown = stage.json("state", stage.spec, "--window", hour(2))

@@ -28,15 +28,15 @@ transform:
 VALUES = [b'{"id":1,"name":"7 8"}', b'{"id":2,"name":"x"}', b'{"id":3}', b"poison"]
 
 
-def typed(*words: str) -> Result:
+def run_command(*words: str) -> Result:
     """The command, where no broker is."""
     return CliRunner().invoke(app, words, env={"BROKER": "127.0.0.1:9"})
 
 
 def steps_of(user: User, *words: str) -> list[dict[str, Any]]:
     """The steps of the document."""
-    found: list[dict[str, Any]] = user.types(*words)["steps"]
-    return found
+    steps: list[dict[str, Any]] = user.types(*words)["steps"]
+    return steps
 
 
 def assert_each_is_told(steps: list[dict[str, Any]], topic: str) -> None:
@@ -44,8 +44,8 @@ def assert_each_is_told(steps: list[dict[str, Any]], topic: str) -> None:
     names = ["decode", "rules of things.py:Thing", *(f"transform.steps.{n}" for n in range(3))]
     assert [step["name"] for step in steps] == names
     assert [len(step["rows"]) for step in steps] == [3, 3, 2, 3, 2]
-    left = [[(m["message"], m["why"]) for m in step["left_out"]] for step in steps]
-    assert left == [
+    omitted = [[(m["message"], m["why"]) for m in step["left_out"]] for step in steps]
+    assert omitted == [
         [(f"{topic}[0]@3", "dead at value: not_json")],
         [],
         [(f"{topic}[0]@2", "no row")],
@@ -62,26 +62,26 @@ def test_lines_of_a_file(tmp_path: Path) -> None:
     spec, lines = tmp_path / "things.yaml", tmp_path / "lines"
     spec.write_text(spec.read_text() + STEPS)
     lines.write_bytes(b"\n".join(VALUES))
-    before = sorted(tmp_path.iterdir())
-    found = typed("try", str(spec), str(lines), "--json")
-    assert found.exit_code == 0, found.output
-    document = json.loads(found.stdout)
+    files_before = sorted(tmp_path.iterdir())
+    outcome = run_command("try", str(spec), str(lines), "--json")
+    assert outcome.exit_code == 0, outcome.output
+    document = json.loads(outcome.stdout)
     assert_each_is_told(document["steps"], "t")
     assert document["left_out"] is False
-    assert sorted(path for path in tmp_path.iterdir() if path.name != "__pycache__") == before
-    shown = typed("try", str(spec), str(lines), "--limit", "1").stdout
+    assert sorted(path for path in tmp_path.iterdir() if path.name != "__pycache__") == files_before
+    shown = run_command("try", str(spec), str(lines), "--limit", "1").stdout
     assert "transform.steps.2: 2 rows" in shown
     assert shown.endswith("There are more, which are not shown (--limit)\n")
-    both = typed("peek", str(spec), "--rows", "--out", str(tmp_path / "rows.jsonl"))
+    both = run_command("peek", str(spec), "--rows", "--out", str(tmp_path / "rows.jsonl"))
     assert (both.exit_code, (tmp_path / "rows.jsonl").exists()) == (2, False)
     (tmp_path / "same.py").write_text(
         "import polars as pl\n\n\ndef same(rows: pl.DataFrame) -> pl.DataFrame:\n    return rows\n"
     )
     python = "transform: {steps: [{python: 'same.py:same', schema: 'things.py:Thing'}]}\n"
     spec.write_text(spec.read_text().replace(STEPS, python))
-    steps = json.loads(typed("try", str(spec), str(lines), "--json").stdout)["steps"]
+    steps = json.loads(run_command("try", str(spec), str(lines), "--json").stdout)["steps"]
     assert steps[2]["name"] == "transform.steps.0"
-    missing = typed("try", str(spec), str(tmp_path / "none"))
+    missing = run_command("try", str(spec), str(tmp_path / "none"))
     assert (missing.exit_code, "none can't be read" in " ".join(missing.output.split())) == (
         2,
         True,
@@ -108,8 +108,8 @@ def test_numbers_that_json_lacks(stage: Stage, typed_by: str) -> None:
         "peek": ("--rows", "--start", f"timestamp:{hour(4)}"),
     }
     steps = stage.json(typed_by, stage.spec, *words[typed_by])["steps"]
-    wanted = {"id": 2, "f": "NaN", "l": ["Infinity", 1.5], "s": {"a": "-Infinity"}}
-    assert [step["rows"] for step in steps] == [[wanted]] * len(steps)
+    expected = {"id": 2, "f": "NaN", "l": ["Infinity", 1.5], "s": {"a": "-Infinity"}}
+    assert [step["rows"] for step in steps] == [[expected]] * len(steps)
 
 
 @pytest.mark.parametrize(("first", "warned"), [(1000, 1), (29, 0)])
@@ -122,8 +122,12 @@ def test_a_lookup_that_finds_none_of_many_keys(stage: Stage, first: int, warned:
     Path(stage.spec).write_text(Path(stage.spec).read_text() + step)
     stage.json("run", stage.spec, "--window", hour(5))
     (window,) = stage.json("show", stage.spec)["windows"]
-    said = [one for one in window["receipt"]["warnings"] if "shops found none of the 20" in one]
-    assert len(said) == warned
+    warnings = [
+        warning
+        for warning in window["receipt"]["warnings"]
+        if "shops found none of the 20" in warning
+    ]
+    assert len(warnings) == warned
 
 
 @pytest.mark.broker
@@ -135,6 +139,9 @@ def test_messages_of_a_topic(kafka: str, tmp_path: Path) -> None:
     spec = tmp_path / "things.yaml"
     spec.write_text(spec.read_text() + STEPS)
     assert_each_is_told(steps_of(user, "peek", "--rows"), topic)
-    one = user.types("peek", "--rows", "--limit", "1")
-    assert (one["steps"][0]["messages"], one["left_out"]) == ([f"{topic}[0]@0"], True)
+    first_document = user.types("peek", "--rows", "--limit", "1")
+    assert (first_document["steps"][0]["messages"], first_document["left_out"]) == (
+        [f"{topic}[0]@0"],
+        True,
+    )
     assert steps_of(user, "peek", "--rows", "--stop", "earliest")[0]["rows"] == []

@@ -11,7 +11,7 @@ from tests.cli.conftest import Stage, hour
 
 
 @pytest.fixture
-def left(stage: Stage) -> list[Path]:
+def orphans(stage: Stage) -> list[Path]:
     """A file that a run staged long ago and no commit names, in a table with a window,
     and another one beside its dead letters.
     """
@@ -28,52 +28,52 @@ def left(stage: Stage) -> list[Path]:
     return orphans
 
 
-def test_it_shows_and_removes_nothing(stage: Stage, left: list[Path]) -> None:
+def test_it_shows_and_removes_nothing(stage: Stage, orphans: list[Path]) -> None:
     """Without --yes the files are named, and stay."""
     assert stage.json("sweep", stage.spec) == {
         "pipeline": "things",
-        "files": [str(path) for path in left],
+        "files": [str(path) for path in orphans],
         "removed": False,
     }
     assert (
         "Nothing was removed; add --yes to remove 2 files."
         in stage.call("sweep", stage.spec).stdout
     )
-    assert all(path.exists() for path in left)
+    assert all(path.exists() for path in orphans)
 
 
-def test_it_removes_what_no_commit_names(stage: Stage, left: list[Path]) -> None:
+def test_it_removes_what_no_commit_names(stage: Stage, orphans: list[Path]) -> None:
     """With --yes the orphan goes, the committed rows and dead letters stay, and the
     table verifies.
     """
     assert stage.json("sweep", stage.spec, "--yes") == {
         "pipeline": "things",
-        "files": [str(path) for path in left],
+        "files": [str(path) for path in orphans],
         "removed": True,
     }
-    assert not any(path.exists() for path in left)
+    assert not any(path.exists() for path in orphans)
     assert stage.json("verify", stage.spec, "--deep")["findings"] == []
     assert "Nothing to remove" in stage.call("sweep", stage.spec, "--yes").stdout
     stage.json("run", stage.spec, "--window", hour(1))
 
 
-def test_what_is_young_stays(stage: Stage, left: list[Path]) -> None:
+def test_what_is_young_stays(stage: Stage, orphans: list[Path]) -> None:
     """Files within the grace period are a running attempt's, as far as anybody can tell."""
-    for path in left:
+    for path in orphans:
         os.utime(path)
     assert stage.json("sweep", stage.spec, "--yes")["files"] == []
-    assert all(path.exists() for path in left)
+    assert all(path.exists() for path in orphans)
 
 
 @pytest.mark.parametrize(
     ("grace", "says"), [("5m", "still staging"), ("soon", "must be a duration")]
 )
-def test_a_grace_period_that_cannot_be(stage: Stage, left: Path, grace: str, says: str) -> None:
+def test_a_grace_period_that_cannot_be(stage: Stage, orphans: Path, grace: str, says: str) -> None:
     """One that is no duration, or shorter than runs take to stage, is refused before
     anything is looked at.
     """
-    said = stage.json("sweep", stage.spec, "--older-than", grace, "--yes", code=2)["error"][
+    message = stage.json("sweep", stage.spec, "--older-than", grace, "--yes", code=2)["error"][
         "message"
     ]
-    assert says in said
-    assert all(path.exists() for path in left)
+    assert says in message
+    assert all(path.exists() for path in orphans)

@@ -26,7 +26,7 @@ def mistakes(folder: Path, block: Any, window: dict[str, Any] = HOURLY) -> list[
 
 
 @pytest.mark.parametrize(
-    ("written", "said"),
+    ("written", "message"),
     [
         ("key: /payments", "dagster.key: must be an asset key: parts of"),
         ("key: bank//payments", "dagster.key: must be an asset key"),
@@ -100,10 +100,10 @@ def mistakes(folder: Path, block: Any, window: dict[str, Any] = HOURLY) -> list[
         ("group: bank", "dagster.group: unknown key; did you mean group_name?"),
     ],
 )
-def test_a_wrong_value_is_refused(tmp_path: Path, written: str, said: str) -> None:
+def test_a_wrong_value_is_refused(tmp_path: Path, written: str, message: str) -> None:
     """Each is told with its place and what it must be, and no value of Spark's."""
     [mistake] = mistakes(tmp_path, safe_load(written))
-    assert said in mistake
+    assert message in mistake
     assert "hunter2" not in mistake
 
 
@@ -112,8 +112,8 @@ def test_automation_is_for_windows_that_it_can_ask_for(tmp_path: Path) -> None:
     before it is closed, the newest one never is.
     """
     block = {"automation_condition": "eager", "max_partitions_per_run": 3}
-    found = mistakes(tmp_path, block, {"grid": "batch"})
-    assert [of.split(": is for windows in time")[0] for of in found] == [
+    messages = mistakes(tmp_path, block, {"grid": "batch"})
+    assert [message.split(": is for windows in time")[0] for message in messages] == [
         f"dagster.{name}" for name in block
     ]
     [mistake] = mistakes(tmp_path, {"automation_condition": "eager"}, {**QUARTERS, "delay": "15m"})

@@ -28,11 +28,11 @@ def test_an_entry_renames_or_adds(tmp_path: Path) -> None:
     """What isn't named keeps its default; the order is fixed, whatever the order of
     writing; only the timestamp may go.
     """
-    found = spec(
+    metadata = spec(
         tmp_path,
         {"key": "message_key", "offset": "kafka_offset", "timestamp": "none", "headers": "none"},
     ).metadata
-    assert list(found.items()) == [
+    assert list(metadata.items()) == [
         ("topic", "_topic"),
         ("partition", "_partition"),
         ("offset", "kafka_offset"),
@@ -42,7 +42,7 @@ def test_an_entry_renames_or_adds(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("metadata", "said"),
+    ("metadata", "message"),
     [
         ({"topic": "none"}, "metadata.topic: can't be left out: receipts are verified against it"),
         (
@@ -63,11 +63,11 @@ def test_an_entry_renames_or_adds(tmp_path: Path) -> None:
         (["key"], "metadata: must be a mapping"),
     ],
 )
-def test_wrong_metadata(tmp_path: Path, metadata: Any, said: str) -> None:
+def test_wrong_metadata(tmp_path: Path, metadata: Any, message: str) -> None:
     """What no table can hold, and what verification stands on, is refused at its place
     with the reason.
     """
     with pytest.raises(SpecError) as caught:
         spec(tmp_path, metadata)
-    (found,) = [line.strip() for line in str(caught.value).splitlines() if line.startswith("  ")]
-    assert found.startswith(said)
+    (mistake,) = [line.strip() for line in str(caught.value).splitlines() if line.startswith("  ")]
+    assert mistake.startswith(message)

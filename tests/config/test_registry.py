@@ -21,11 +21,11 @@ AVRO = {"format": "avro-confluent", "schema": "a.b:C"}
 
 def attributes(registry: Any = None, decode: Any = AVRO, **source: Any) -> dict[str, Any]:
     """A spec with a registry."""
-    told = {} if registry is None else {"registry": registry}
+    registry_section = {} if registry is None else {"registry": registry}
     where = source or {"bootstrap_servers": "127.0.0.1:9"}
     return {
         "id": "things",
-        "source": {"topic": "things", **where, **told},
+        "source": {"topic": "things", **where, **registry_section},
         "window": {"grid": "hourly", "start": "2026-01-05T00:00:00Z"},
         "decode": decode,
         "sink": {"path": "table"},
@@ -34,7 +34,7 @@ def attributes(registry: Any = None, decode: Any = AVRO, **source: Any) -> dict[
 
 def test_a_registry_of_its_own(tmp_path: Path) -> None:
     """Files are relative to the spec; the secrets are in no representation."""
-    told = {
+    section = {
         "url": URL + "/",
         "username": "me",
         "password": "hunter2",
@@ -45,7 +45,7 @@ def test_a_registry_of_its_own(tmp_path: Path) -> None:
         "timeout": "500ms",
         "retries": 0,
     }
-    spec = parse_spec(attributes(told), tmp_path)
+    spec = parse_spec(attributes(section), tmp_path)
     assert spec.registry == Registry(
         URL,
         "me",
@@ -64,22 +64,22 @@ def test_a_password_by_reference(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     """What travels has the reference; a process that asks has what it stands for, and
     knows that no error may say it.
     """
-    told: dict[str, object] = {
+    section: dict[str, object] = {
         "url": URL,
         "username": "me",
         "password": {"env": "REGISTRY_PASSWORD"},
     }
-    told |= {"certificate": "me.pem", "key_password": {"file": "lock"}}
-    found = parse_spec(attributes(told), tmp_path).registry
-    assert found is not None
-    assert (found.password, found.key_password) == (
+    section |= {"certificate": "me.pem", "key_password": {"file": "lock"}}
+    registry = parse_spec(attributes(section), tmp_path).registry
+    assert registry is not None
+    assert (registry.password, registry.key_password) == (
         InEnvironment("REGISTRY_PASSWORD"),
         InFile(str(tmp_path / "lock")),
     )
     monkeypatch.setenv("REGISTRY_PASSWORD", "hunter2")
     (tmp_path / "lock").write_text("hunter3")
-    assert {"hunter2", "hunter3"} <= {*found.revealed().secrets}
-    assert b"hunter" not in pickle.dumps(found)
+    assert {"hunter2", "hunter3"} <= {*registry.revealed().secrets}
+    assert b"hunter" not in pickle.dumps(registry)
 
 
 def test_the_clusters_registry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -102,7 +102,7 @@ def test_the_clusters_registry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 
 
 @pytest.mark.parametrize(
-    ("registry", "said"),
+    ("registry", "message"),
     [
         (None, "decode.format: asks a schema registry: say which one as source.registry"),
         ({}, "source.registry.url: is missing"),
@@ -140,11 +140,11 @@ def test_the_clusters_registry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         ),
     ],
 )
-def test_a_registry_that_will_not_do(registry: Any, said: str, tmp_path: Path) -> None:
+def test_a_registry_that_will_not_do(registry: Any, message: str, tmp_path: Path) -> None:
     """Each mistake at its place, without the value where that may be a secret."""
     with pytest.raises(SpecError) as refused:
         parse_spec(attributes(registry), tmp_path)
-    assert said in str(refused.value)
+    assert message in str(refused.value)
     assert "hunter2" not in str(refused.value)
 
 
@@ -160,7 +160,7 @@ def test_a_password_on_this_machine(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("decode", "said"),
+    ("decode", "message"),
     [
         ({"schema": "a.b:C"}, "source.registry: would not be asked"),
         ({**AVRO, "format": "json-schema-confluent"}, "source.registry: would not be asked"),
@@ -168,11 +168,11 @@ def test_a_password_on_this_machine(tmp_path: Path) -> None:
         ({**AVRO, "subject_name_strategy": "record"}, "decode.records: is missing"),
     ],
 )
-def test_settings_without_an_effect(decode: Any, said: str, tmp_path: Path) -> None:
+def test_settings_without_an_effect(decode: Any, message: str, tmp_path: Path) -> None:
     """A registry that no format asks, and names that no strategy takes."""
     with pytest.raises(SpecError) as refused:
         parse_spec(attributes({"url": URL}, decode), tmp_path)
-    assert said in str(refused.value)
+    assert message in str(refused.value)
 
 
 def test_a_key_that_asks_a_registry(tmp_path: Path) -> None:

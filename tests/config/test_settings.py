@@ -101,10 +101,10 @@ def test_the_table_has_the_defaults(name: str) -> None:
 @pytest.mark.parametrize("name", TuningSpec.model_fields)
 def test_the_tunings_defaults_are_those_that_hold(name: str) -> None:
     """The table tells the reader's defaults."""
-    theirs = {"rows_max": ROWS_MAX, "bytes_max": BYTES_MAX, "stall_seconds": STALL_SECONDS}
-    made = TuningSpec.model_validate({name: ROWS[f"source.tuning.{name}"][1].strip("`")})
-    ((key, value),) = made.reader().items()
-    assert value == theirs[key]
+    reader_defaults = {"rows_max": ROWS_MAX, "bytes_max": BYTES_MAX, "stall_seconds": STALL_SECONDS}
+    tuning = TuningSpec.model_validate({name: ROWS[f"source.tuning.{name}"][1].strip("`")})
+    ((key, value),) = tuning.reader().items()
+    assert value == reader_defaults[key]
 
 
 def test_the_names_of_metadata_are_listed() -> None:
@@ -135,8 +135,8 @@ class _Either(Section):
 
 def test_a_section_of_several_kinds_has_a_table_for_each() -> None:
     """A new format or sink is in the page as soon as the spec's union has it."""
-    whole, table, topic = generator.tables(_Either)
-    assert list(whole.settings()) == []
+    root, table, topic = generator.tables(_Either)
+    assert list(root.settings()) == []
     assert (table.heading, topic.heading) == ("`sink`, `kind: table`", "`sink`, `kind: topic`")
     assert [name for name, _ in topic.settings()] == ["sink.kind", "sink.name"]
     assert list(generator.settings(_Either)) == ["sink.kind", "sink.path", "sink.name"]
@@ -153,7 +153,7 @@ def test_editors_get_the_settings() -> None:
         ("source.tuning", "TuningSpec"),
         ("source.start", "PositionSpec"),
     ):
-        known = {
+        field_names = {
             name.removeprefix(f"{section}.")
             for name in FIELDS
             if re.fullmatch(rf"{section}\.[a-z_]+", name)
@@ -163,6 +163,6 @@ def test_editors_get_the_settings() -> None:
             for model in models
             for name, node in schema["$defs"][model]["properties"].items()
         }
-        assert known <= set(properties)
-        assert all(properties[name]["description"] for name in known)
+        assert field_names <= set(properties)
+        assert all(properties[name]["description"] for name in field_names)
     assert set(schema["properties"]["metadata"]["properties"]) == set(METADATA)

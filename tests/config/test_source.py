@@ -82,7 +82,7 @@ def test_topics(folder: Path, line: str, selection: Selection, names: tuple[str,
 
 
 @pytest.mark.parametrize(
-    ("lines", "said"),
+    ("lines", "expected"),
     [
         ([], ["line 5: source: Either 'topic', 'topic_pattern' or 'partitions' must be set"]),
         (
@@ -121,14 +121,14 @@ def test_topics(folder: Path, line: str, selection: Selection, names: tuple[str,
         ),
     ],
 )
-def test_wrong_topics(folder: Path, lines: list[str], said: list[str]) -> None:
+def test_wrong_topics(folder: Path, lines: list[str], expected: list[str]) -> None:
     """Exactly one way to say which topics, and each name and number right; all mistakes
     at once, each in its line.
     """
-    found = mistakes(folder, *lines)
-    assert len(found) == len(said), found
+    messages = mistakes(folder, *lines)
+    assert len(messages) == len(expected), messages
     assert [
-        text for text, start in zip(found, said, strict=True) if not text.startswith(start)
+        text for text, start in zip(messages, expected, strict=True) if not text.startswith(start)
     ] == []
 
 
@@ -177,7 +177,7 @@ START = (
 
 
 @pytest.mark.parametrize(
-    ("start", "said"),
+    ("start", "expected"),
     [
         (
             "somewhere",
@@ -235,16 +235,16 @@ START = (
         ),
     ],
 )
-def test_wrong_positions(folder: Path, start: str, said: str) -> None:
+def test_wrong_positions(folder: Path, start: str, expected: str) -> None:
     """What is no position, or one of something that isn't read, is refused in its line,
     with the reason.
     """
-    (found,) = mistakes(folder, "topic: a", f"start: {start}")
-    assert found.startswith(f"line 8: {said}")
+    (message,) = mistakes(folder, "topic: a", f"start: {start}")
+    assert message.startswith(f"line 8: {expected}")
 
 
 @pytest.mark.parametrize(
-    ("topics", "offsets", "said"),
+    ("topics", "offsets", "expected"),
     [
         (
             "topic: [a, b]",
@@ -269,10 +269,12 @@ def test_wrong_positions(folder: Path, start: str, said: str) -> None:
         ("partitions: {a: [0]}", "{3: 1}", "source.start.offsets: partition 3 of a is not among"),
     ],
 )
-def test_offsets_of_what_is_not_read(folder: Path, topics: str, offsets: str, said: str) -> None:
+def test_offsets_of_what_is_not_read(
+    folder: Path, topics: str, offsets: str, expected: str
+) -> None:
     """Offsets that nothing would ever use are a mistake, whatever way the topics are chosen."""
-    (found,) = mistakes(folder, topics, f"start: {{offsets: {offsets}}}")
-    assert found.startswith(f"line 8: {said}")
+    (message,) = mistakes(folder, topics, f"start: {{offsets: {offsets}}}")
+    assert message.startswith(f"line 8: {expected}")
 
 
 def test_a_batch_has_no_label_in_time(folder: Path) -> None:

@@ -155,11 +155,11 @@ def test_a_start_without_a_time_zone(folder: Path, start: str) -> None:
     """An instant or a date without an offset is refused with the way to write it, as on
     the command line, wherever a spec has one.
     """
-    said = "has no time zone: write 2026-01-01"
+    message = "has no time zone: write 2026-01-01"
     for written in (start, f'"{start}"'):
-        assert f"line 7: window.start: {said}" in refused(folder, GOOD.replace(START, written))
+        assert f"line 7: window.start: {message}" in refused(folder, GOOD.replace(START, written))
     position = f"topic: shop.orders, start: {{timestamp: {start}}}"
-    assert f"line 4: source.start.timestamp: {said}" in refused(
+    assert f"line 4: source.start.timestamp: {message}" in refused(
         folder, GOOD.replace("topic: shop.orders", position)
     )
     for text in (start, f"timestamp:{start}"):
@@ -198,7 +198,7 @@ attributes:
 colour: red
 """
     message = refused(folder, text)
-    for line, place, what in [
+    for line, setting, expected in [
         (2, "id", "must be 1 to 100 of"),
         (4, "source.bootstrap_servers", "the environment variable UNSET is not set"),
         (4, "source.bootstrap_servers", "the environment variable UNSET_TOO is not set"),
@@ -215,12 +215,12 @@ colour: red
         (13, "stat", "unknown key; did you mean state?"),
         (14, "colour", "unknown key beside attributes"),
     ]:
-        assert f"  line {line}: {place}: {what}" in message
+        assert f"  line {line}: {setting}: {expected}" in message
     assert message.startswith("15 mistakes in ")
 
 
 @pytest.mark.parametrize(
-    ("right", "wrong", "says"),
+    ("right", "misspelt", "says"),
     [
         ("grid: hourly", "grid: houry", "window.grid: {}; did you mean hourly?"),
         ("grid: hourly", "grid: bach", "window.grid: {}; did you mean batch?"),
@@ -242,11 +242,11 @@ colour: red
         ),
     ],
 )
-def test_what_was_meant_is_told(folder: Path, right: str, wrong: str, says: str) -> None:
+def test_what_was_meant_is_told(folder: Path, right: str, misspelt: str, says: str) -> None:
     """A misspelt grid, kind or format is answered with the one that is most like it, and a wrong
     number with one clause.
     """
-    text = GOOD.replace(right, wrong)
+    text = GOOD.replace(right, misspelt)
     assert text != GOOD
     cron = (
         "must be the name of a grid, or a cron expression of five fields of digits, * , - and /,"
@@ -270,16 +270,16 @@ def test_a_setting_of_another_section(
     """A key that another section has, or the pipeline, is answered with where it belongs; there it
     is read.
     """
-    wrong = {**GOOD_ATTRIBUTES, "window": {**GOOD_ATTRIBUTES["window"], key: value}}
+    misplaced = {**GOOD_ATTRIBUTES, "window": {**GOOD_ATTRIBUTES["window"], key: value}}
     with pytest.raises(SpecError) as caught:
-        parse_spec(wrong, folder)
+        parse_spec(misplaced, folder)
     assert f"1 mistake in the spec:\n  {says}\n" in str(caught.value)
-    there = (
+    well_placed = (
         {key: value}
         if section is None
         else {section: {**GOOD_ATTRIBUTES.get(section, {}), key: value}}
     )
-    assert parse_spec({**GOOD_ATTRIBUTES, **there}, folder)
+    assert parse_spec({**GOOD_ATTRIBUTES, **well_placed}, folder)
 
 
 SECTIONS = ("source", "window", "decode", "transform", "sink", "limits", "dead_letters", "dagster")
@@ -296,9 +296,9 @@ def test_a_name_alone_sends_nowhere(folder: Path, key: str, section: str) -> Non
     home = TWO_MEANINGS[key]
     if section == home:
         return
-    wrong = {**GOOD_ATTRIBUTES, section: {**GOOD_ATTRIBUTES.get(section, {}), key: "x"}}
+    misplaced = {**GOOD_ATTRIBUTES, section: {**GOOD_ATTRIBUTES.get(section, {}), key: "x"}}
     with pytest.raises(SpecError) as caught:
-        parse_spec(wrong, folder)
+        parse_spec(misplaced, folder)
     (line,) = (ln for ln in str(caught.value).splitlines() if ln.startswith(f"  {section}.{key}:"))
     assert "belongs under" not in line
     if (section, key) == ("window", "zone"):
@@ -309,9 +309,9 @@ def test_a_name_alone_sends_nowhere(folder: Path, key: str, section: str) -> Non
 
 def test_a_misspelt_key_of_a_part_is_not_sent_elsewhere(folder: Path) -> None:
     """A key within a section's part is answered with the part's own keys."""
-    wrong = {**GOOD_ATTRIBUTES, "sink": {"kind": "routes", "tables": [{"value": "a"}]}}
+    misspelt = {**GOOD_ATTRIBUTES, "sink": {"kind": "routes", "tables": [{"value": "a"}]}}
     with pytest.raises(SpecError, match=r"sink\.tables\.0\.value: .*did you mean values"):
-        parse_spec(wrong, folder)
+        parse_spec(misspelt, folder)
 
 
 def test_a_misspelt_envelope(folder: Path) -> None:
@@ -434,10 +434,10 @@ def test_secrets_stay_out(folder: Path) -> None:
     good = parse_spec({**GOOD_ATTRIBUTES, "state": url}, folder)
     assert secret not in repr(good)
     assert good.state_url() == url
-    wrong = GOOD.replace(
+    bad_yaml = GOOD.replace(
         "client: {}", f"client: {{sasl.password: [{secret}], ssl.key.password: {{a: {secret}}}}}"
     )
-    message = refused(folder, wrong.replace("state: null", f"state: [{url}]"))
+    message = refused(folder, bad_yaml.replace("state: null", f"state: [{url}]"))
     assert "source.client.sasl.password: must be a text" in message
     assert "state: must be" in message
     assert secret not in message
@@ -514,17 +514,19 @@ def test_mistakes_survive_pickling(folder: Path) -> None:
 
 def _fields(model: type[BaseModel], section: str) -> list[tuple[str, str]]:
     """(section, field) of a model and its sections."""
-    found = []
+    fields = []
     for name, info in model.model_fields.items():
         if name in NOT_WRITTEN:
             continue
-        found.append((section, name))
+        fields.append((section, name))
         kinds = OfItsKind.of(info)
         if kinds is not None and kinds.kinds is TABLES:
             continue  # what `sink` takes, looked at there
         for below in _models(info.annotation) if kinds is None else kinds.sections().values():
-            found += _fields(below, {StageLimits: "limits", PositionSpec: "start"}.get(below, name))
-    return found
+            fields += _fields(
+                below, {StageLimits: "limits", PositionSpec: "start"}.get(below, name)
+            )
+    return fields
 
 
 def _models(annotation: object) -> Iterator[type[BaseModel]]:
@@ -546,12 +548,13 @@ SECTIONS = {
     "TransformSpec": "transform",
 }
 SECTIONS |= {
-    section.__name__: "sink" for section in (section_at(place) for place in KINDS.values())
+    section.__name__: "sink"
+    for section in (section_at(import_path) for import_path in KINDS.values())
 }
 OPTIONS = {
     base.__name__
-    for place in (*FORMATS.values(), *KEY_FORMATS.values())
-    for base in section_at(place).__mro__
+    for import_path in (*FORMATS.values(), *KEY_FORMATS.values())
+    for base in section_at(import_path).__mro__
 }
 """The sections of formats, and what they have in common: they read their own options."""
 ALIASES = {"in_time": "window", "grid": "window", "batches": "window", "route": "tables"}
@@ -560,7 +563,7 @@ ALIASES = {"in_time": "window", "grid": "window", "batches": "window", "route": 
 
 def _reads(tree: ast.AST) -> set[tuple[str, str]]:
     """`x.y`, `a.x.y` and `getattr(x, "y", ...)` as (x, y)."""
-    found = set()
+    reads = set()
     for node in ast.walk(tree):
         if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load):
             owner = node.value
@@ -573,13 +576,13 @@ def _reads(tree: ast.AST) -> set[tuple[str, str]]:
                 if isinstance(owner, ast.Name)
                 else ""
             )
-            found.add((ALIASES.get(name, name), node.attr))
+            reads.add((ALIASES.get(name, name), node.attr))
         match node:
             case ast.Call(
                 func=ast.Name("getattr"), args=[ast.Name(name), ast.Constant(str(field)), *_]
             ):
-                found.add((name, field))
-    return found
+                reads.add((name, field))
+    return reads
 
 
 def _production_reads() -> set[tuple[str, str]]:
@@ -638,12 +641,12 @@ def test_no_field_is_ignored() -> None:
 
 def test_a_spec_is_read_without_the_heavy_libraries() -> None:
     """Whoever only reads specs loads neither librdkafka nor Arrow."""
-    asked = (
+    code = (
         "import sys, windrow.ingest.config.pipeline; print({'confluent_kafka', 'pyarrow',"
         " 'pyspark'} & set(sys.modules))"
     )
     done = subprocess.run(
-        [sys.executable, "-c", asked],
+        [sys.executable, "-c", code],
         cwd=ROOT,
         capture_output=True,
         text=True,
@@ -654,7 +657,7 @@ def test_a_spec_is_read_without_the_heavy_libraries() -> None:
 
 
 @pytest.mark.parametrize(
-    ("decode", "said"),
+    ("decode", "message"),
     [
         ({"key": {"fields": []}}, "decode.key.fields: "),
         ({"key": {}}, "decode.key.fields: is missing"),
@@ -695,16 +698,16 @@ def test_a_spec_is_read_without_the_heavy_libraries() -> None:
     ],
 )
 def test_key_value_and_headers_in_conflict(
-    folder: Path, decode: dict[str, object], said: str
+    folder: Path, decode: dict[str, object], message: str
 ) -> None:
     """What can't be together is told when the spec is read, at its place."""
     with pytest.raises(SpecError) as refused_spec:
         parse_spec({**GOOD_ATTRIBUTES, "decode": {"schema": "a.b:C", **decode}}, folder)
-    assert said in refused_spec.value.what
+    assert message in refused_spec.value.what
 
 
 @pytest.mark.parametrize(
-    ("sink", "decode", "said"),
+    ("sink", "decode", "message"),
     [
         ({"mode": "upsert"}, {}, "sink.mode: upsert needs primary_key"),
         ({"primary_key": ["a"]}, {}, "sink.primary_key: goes with mode upsert or delete-aware"),
@@ -740,7 +743,7 @@ def test_key_value_and_headers_in_conflict(
     ],
 )
 def test_a_primary_key_in_conflict(
-    folder: Path, sink: dict[str, object], decode: dict[str, object], said: str
+    folder: Path, sink: dict[str, object], decode: dict[str, object], message: str
 ) -> None:
     """What is said of keys goes with a mode that has them, and what becomes of a
     message without a value is said once.
@@ -754,7 +757,7 @@ def test_a_primary_key_in_conflict(
             },
             folder,
         )
-    assert said in refused_spec.value.what
+    assert message in refused_spec.value.what
 
 
 @pytest.mark.parametrize("evolve", ["none", "add_columns", "widen"])
@@ -829,7 +832,7 @@ def test_a_key_beside_the_value(folder: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("dead", "said"),
+    ("dead", "message"),
     [
         ({}, "dead_letters.topic: is missing"),
         ({"topic": "a b"}, "dead_letters.topic: must be a topic name"),
@@ -856,17 +859,17 @@ def test_a_key_beside_the_value(folder: Path) -> None:
     ],
 )
 def test_a_topic_for_dead_letters_in_conflict(
-    folder: Path, dead: dict[str, object], said: str
+    folder: Path, dead: dict[str, object], message: str
 ) -> None:
     """One that the pipeline reads itself, and what would be ignored or leak."""
     with pytest.raises(SpecError) as caught:
         parse_spec({**GOOD_ATTRIBUTES, "dead_letters": dead}, folder)
-    assert said in str(caught.value)
+    assert message in str(caught.value)
     assert "hunter2" not in str(caught.value)
 
 
 @pytest.mark.parametrize(
-    ("over", "said"),
+    ("over", "message"),
     [
         ({"transform": {}}, "transform.steps: is missing"),
         (
@@ -946,7 +949,7 @@ def test_a_topic_for_dead_letters_in_conflict(
     ],
 )
 def test_what_a_function_of_sparks_goes_with(
-    folder: Path, over: dict[str, object], said: str
+    folder: Path, over: dict[str, object], message: str
 ) -> None:
     """What a spec asks for and its rows couldn't have behind a function is refused with
     the spec.
@@ -955,7 +958,7 @@ def test_what_a_function_of_sparks_goes_with(
         parse_spec(
             {**GOOD_ATTRIBUTES, "transform": {"steps": [{"spark": "a.b:c"}]}, **over}, folder
         )
-    assert said in str(caught.value)
+    assert message in str(caught.value)
     assert "must not be empty" not in str(caught.value)  # of a list whose only step is wrong
 
 
@@ -963,12 +966,12 @@ def test_every_stage_has_limits(folder: Path) -> None:
     """What a decoder or a transform may say refused a message, a spec can bound, by its
     own name; without a word there is no bound.
     """
-    every = {
+    limits_by_stage = {
         stage: {"max_dead_count": n, "max_dead_ratio": n / 10} for n, stage in enumerate(STAGES)
     }
-    limits = parse_spec({**GOOD_ATTRIBUTES, "limits": every}, folder).limits
+    limits = parse_spec({**GOOD_ATTRIBUTES, "limits": limits_by_stage}, folder).limits
     assert [limits.of(stage) for stage in STAGES] == [
-        StageLimits(**bounds) for bounds in every.values()
+        StageLimits(**bounds) for bounds in limits_by_stage.values()
     ]
     assert {parse_spec(GOOD_ATTRIBUTES, folder).limits.of(stage) for stage in STAGES} == {
         StageLimits()

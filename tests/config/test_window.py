@@ -109,7 +109,7 @@ STOP = "window.stop: must be 'latest', or a section with timestamp, committed, o
 
 
 @pytest.mark.parametrize(
-    ("stop", "said"),
+    ("stop", "expected"),
     [
         ("earliest", "window.stop: must be 'latest', or a section with timestamp, committed,"),
         ("{}", "window.stop: must be 'latest', or a section"),
@@ -122,12 +122,12 @@ STOP = "window.stop: must be 'latest', or a section with timestamp, committed, o
         ({"committed": "g", "others": "committed"}, "window.stop.others: belongs to offsets"),
     ],
 )
-def test_wrong_ends(tmp_path: Path, stop: Any, said: str) -> None:
+def test_wrong_ends(tmp_path: Path, stop: Any, expected: str) -> None:
     """Refused with the setting and the reason; so is an end of windows in time."""
-    (found,) = mistakes(tmp_path, {"grid": "batch", "stop": stop})
-    assert found.startswith(said)
-    (found,) = mistakes(tmp_path, {"grid": "daily", "start": START, "stop": "latest"})
-    assert found == "window.stop: is for micro-batches (grid: batch) only"
+    (message,) = mistakes(tmp_path, {"grid": "batch", "stop": stop})
+    assert message.startswith(expected)
+    (message,) = mistakes(tmp_path, {"grid": "daily", "start": START, "stop": "latest"})
+    assert message == "window.stop: is for micro-batches (grid: batch) only"
 
 
 def test_no_kind_has_what_only_the_other_has(tmp_path: Path) -> None:
@@ -171,7 +171,7 @@ FAULTS = {
 
 
 @pytest.mark.parametrize(
-    ("window", "said"),
+    ("window", "expected"),
     [
         ({"start": START}, "window.grid: is missing"),
         ({"grid": "hourly"}, "window.start: is missing"),
@@ -224,10 +224,10 @@ FAULTS = {
         ),
     ],
 )
-def test_wrong_windows(tmp_path: Path, window: dict[str, Any], said: str) -> None:
+def test_wrong_windows(tmp_path: Path, window: dict[str, Any], expected: str) -> None:
     """Each has its own reason, at its own place."""
-    (found,) = mistakes(tmp_path, window)
-    assert found.startswith(said)
+    (message,) = mistakes(tmp_path, window)
+    assert message.startswith(expected)
 
 
 def test_who_reads_uncommitted_waits_for_no_transaction(tmp_path: Path) -> None:
@@ -237,7 +237,7 @@ def test_who_reads_uncommitted_waits_for_no_transaction(tmp_path: Path) -> None:
         parse_spec(attributes(window, isolation="read_uncommitted"), tmp_path).source.isolation
         == "read_uncommitted"
     )
-    (found,) = mistakes(tmp_path, {**window, "max_wait": "1m"}, isolation="read_uncommitted")
-    assert found.startswith(
+    (message,) = mistakes(tmp_path, {**window, "max_wait": "1m"}, isolation="read_uncommitted")
+    assert message.startswith(
         "window.max_wait: is for open transactions, which read_uncommitted doesn't wait for"
     )

@@ -44,9 +44,9 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A spec's folder, two below the one that has the windrow.yaml."""
     monkeypatch.setenv("SHARED_PASSWORD", SECRET)
     (tmp_path / "windrow.yaml").write_text(SHARED)
-    made = tmp_path / "pipelines" / "orders"
-    made.mkdir(parents=True)
-    return made
+    spec_folder = tmp_path / "pipelines" / "orders"
+    spec_folder.mkdir(parents=True)
+    return spec_folder
 
 
 def load(folder: Path, source: str = "cluster: prod") -> PipelineSpec:
@@ -68,10 +68,10 @@ def test_a_spec_names_its_cluster(folder: Path) -> None:
     """The name is all that stands in the spec; address, security and tuning are the
     cluster's, with what the environment has.
     """
-    found = load(folder).cluster
-    assert found.bootstrap_servers == "one:9092,two:9092"
-    assert found.client["sasl.password"] == SECRET
-    assert (found.client["client.rack"], found.tuning.batch_messages) == ("a", 5)
+    cluster = load(folder).cluster
+    assert cluster.bootstrap_servers == "one:9092,two:9092"
+    assert cluster.client["sasl.password"] == SECRET
+    assert (cluster.client["client.rack"], cluster.tuning.batch_messages) == ("a", 5)
     attributes = {
         "id": "o",
         "window": {"grid": "batch"},
@@ -79,26 +79,26 @@ def test_a_spec_names_its_cluster(folder: Path) -> None:
         "sink": {"path": "x"},
     }
     source = {"topic": "t", "cluster": "prod"}
-    assert parse_spec({**attributes, "source": source}, folder).cluster == found
+    assert parse_spec({**attributes, "source": source}, folder).cluster == cluster
     assert (
         parse_spec(
             {**attributes, "source": {**source, "cluster": "{{ env('NOT_SET', 'prod') }}"}}, folder
         ).cluster
-        == found
+        == cluster
     )
 
 
 def test_a_spec_with_its_own_address_needs_no_file(tmp_path: Path) -> None:
     """Settings in the spec itself stay possible; they are its cluster then."""
-    found = load(
+    spec = load(
         tmp_path,
         "bootstrap_servers: 'a:1'\n  client: {client.id: me}\n  tuning: {batch_messages: 7}",
     )
-    assert found.named_clusters == {}
+    assert spec.named_clusters == {}
     assert (
-        found.cluster.bootstrap_servers,
-        dict(found.cluster.client),
-        found.cluster.tuning.batch_messages,
+        spec.cluster.bootstrap_servers,
+        dict(spec.cluster.client),
+        spec.cluster.tuning.batch_messages,
     ) == ("a:1", {"client.id": "me"}, 7)
 
 
@@ -110,15 +110,15 @@ def test_dead_letters_name_their_cluster(folder: Path) -> None:
         "bootstrap_servers: 'a:1'\ndead_letters: {topic: dead, cluster: prod, client:"
         " {sasl.username: you}}"
     )
-    found = load(folder, source)
-    assert found.dead_cluster is not None
-    assert (found.cluster.bootstrap_servers, found.dead_cluster.bootstrap_servers) == (
+    spec = load(folder, source)
+    assert spec.dead_cluster is not None
+    assert (spec.cluster.bootstrap_servers, spec.dead_cluster.bootstrap_servers) == (
         "a:1",
         "one:9092,two:9092",
     )
     assert (
-        found.dead_cluster.client["sasl.username"],
-        found.dead_cluster.client["sasl.password"],
+        spec.dead_cluster.client["sasl.username"],
+        spec.dead_cluster.client["sasl.password"],
     ) == ("you", SECRET)
     both = load(folder, "cluster: staging\ndead_letters: {topic: dead, cluster: prod}")
     assert both.dead_cluster is not None
@@ -137,11 +137,11 @@ def test_a_spec_made_in_python_needs_the_cluster_that_it_names(
     tmp_path: Path, section: str
 ) -> None:
     """`PipelineSpec` looks into no windrow.yaml: the error says how the cluster comes in."""
-    known = ClusterSpec(bootstrap_servers="other:9092")
+    cluster = ClusterSpec(bootstrap_servers="other:9092")
     address: dict[str, object] = {"bootstrap_servers": "one:9092"}
     named: dict[str, object] = {"cluster": "prod"}
     where = {s: named if s == section else address for s in ("source", "sink", "dead_letters")}
-    made = {
+    attributes = {
         "id": "orders",
         "source": {"topic": "t", **where["source"]},
         "window": {"grid": "batch"},
@@ -160,36 +160,40 @@ def test_a_spec_made_in_python_needs_the_cluster_that_it_names(
         ]
 
     with pytest.raises(SpecError) as lacking:
-        addresses(PipelineSpec.model_validate(made))
+        addresses(PipelineSpec.model_validate(attributes))
     assert lacking.value.what.startswith(f"{section}.cluster names the cluster prod, and")
     assert "load_spec" in lacking.value.do
     assert "named_clusters={'prod': ...}" in lacking.value.do
     assert f"{section}.bootstrap_servers" in lacking.value.do
 
-    whole = PipelineSpec.model_validate({**made, "named_clusters": {"prod": known}})
-    assert addresses(whole).count("other:9092") == 1
+    spec = PipelineSpec.model_validate({**attributes, "named_clusters": {"prod": cluster}})
+    assert addresses(spec).count("other:9092") == 1
 
 
 def test_what_the_spec_says_wins(folder: Path) -> None:
     """Property by property, and of `tuning` setting by setting; what it doesn't say is the
     cluster's.
     """
-    found = load(
+    cluster = load(
         folder,
         "cluster: prod\n  client: {sasl.username: you, client.rack: z}\n"
         "  tuning: {stall_timeout: 1s}",
     ).cluster
-    made = consumer_properties(found.bootstrap_servers, found.client)
-    assert (made["sasl.username"], made["sasl.password"], made["client.rack"]) == (
+    properties = consumer_properties(cluster.bootstrap_servers, cluster.client)
+    assert (
+        properties["sasl.username"],
+        properties["sasl.password"],
+        properties["client.rack"],
+    ) == (
         "you",
         SECRET,
         "z",
     )
-    assert found.tuning.reader() == {"rows_max": 5, "stall_seconds": 1.0}
+    assert cluster.tuning.reader() == {"rows_max": 5, "stall_seconds": 1.0}
 
 
 @pytest.mark.parametrize(
-    ("source", "said"),
+    ("source", "expected"),
     [
         (
             "cluster: prod\n  bootstrap_servers: 'a:1'",
@@ -230,17 +234,17 @@ def test_what_the_spec_says_wins(folder: Path) -> None:
         ),
     ],
 )
-def test_a_mistake_in_the_spec(folder: Path, source: str, said: str) -> None:
+def test_a_mistake_in_the_spec(folder: Path, source: str, expected: str) -> None:
     """What is wrong in the spec is told once, with the spec's line, and with the
     windrow.yaml and its clusters where it is about these.
     """
     message = refused(folder, source)
-    assert said in message
+    assert expected in message
     assert message.startswith(f"1 mistake in {folder / 'defs.yaml'}:")
 
 
 @pytest.mark.parametrize(
-    ("found", "put", "said"),
+    ("replaced_text", "replacement", "expected"),
     [
         (
             "    tuning:",
@@ -293,14 +297,16 @@ def test_a_mistake_in_the_spec(folder: Path, source: str, said: str) -> None:
         ("  staging:", " staging", "not valid YAML"),
     ],
 )
-def test_a_mistake_in_the_file(folder: Path, found: str, put: str, said: str) -> None:
+def test_a_mistake_in_the_file(
+    folder: Path, replaced_text: str, replacement: str, expected: str
+) -> None:
     """What is wrong in the windrow.yaml is told with that file and its line, without a
     secret; the spec is not blamed for it.
     """
     file = folder.parents[1] / "windrow.yaml"
-    file.write_text(SHARED.replace(found, put))
-    message = refused(folder, "cluster: pro_d" if "pro_d" in put else "cluster: prod")
-    assert said in message
+    file.write_text(SHARED.replace(replaced_text, replacement))
+    message = refused(folder, "cluster: pro_d" if "pro_d" in replacement else "cluster: prod")
+    assert expected in message
     assert f"in {file}:" in message.splitlines()[0]
 
 
@@ -335,13 +341,13 @@ def test_the_nearest_file_counts_alone(folder: Path) -> None:
     assert "has no cluster prod: there are here" in refused(folder)
 
 
-@pytest.mark.parametrize("what", ["a folder", "a link to nowhere"])
-def test_the_nearest_counts_whatever_it_is(folder: Path, what: str) -> None:
+@pytest.mark.parametrize("file_kind", ["a folder", "a link to nowhere"])
+def test_the_nearest_counts_whatever_it_is(folder: Path, file_kind: str) -> None:
     """One that is no file is not passed over: the one above may mean another cluster by
     the same name.
     """
     near = folder / "windrow.yaml"
-    if what == "a folder":
+    if file_kind == "a folder":
         near.mkdir()
     else:
         near.symlink_to(folder / "nowhere")

@@ -18,7 +18,7 @@ from windrow.ingest.model.boundary import TopicPartition
 from windrow.ingest.ports.broker import Broker
 
 
-def seen(broker: Broker, tp: TopicPartition, start: int, stop: int) -> list[tuple[int, int]]:
+def read_stamps(broker: Broker, tp: TopicPartition, start: int, stop: int) -> list[tuple[int, int]]:
     """Offset and timestamp (after T0) of all stamps."""
     chunks = list(broker.stamps(tp, start, stop))
     assert all(len(c.offsets) == len(c.timestamps) == len(c.epochs) > 0 for c in chunks)
@@ -35,8 +35,8 @@ def seen(broker: Broker, tp: TopicPartition, start: int, stop: int) -> list[tupl
 
 def first(broker: Broker, tp: TopicPartition, milliseconds: int) -> int | None:
     """The offset of the first at or after an instant."""
-    found = broker.first_at_or_after([tp], at(milliseconds))[tp]
-    return None if found is None else found.offset
+    position = broker.first_at_or_after([tp], at(milliseconds))[tp]
+    return None if position is None else position.offset
 
 
 def stable_end(broker: Broker, tp: TopicPartition) -> int:
@@ -67,8 +67,12 @@ class BrokerContract:
 
         Of a compacted topic it is told how long deletes stay.
         """
-        kept = broker.topic(logs.topic(3, {"retention.ms": "3600000"}))
-        assert (kept.partitions, kept.compacted, kept.retention_ms) == (3, False, 3_600_000)
+        topic_info = broker.topic(logs.topic(3, {"retention.ms": "3600000"}))
+        assert (topic_info.partitions, topic_info.compacted, topic_info.retention_ms) == (
+            3,
+            False,
+            3_600_000,
+        )
         compacted = broker.topic(
             logs.topic(
                 1,
@@ -79,7 +83,7 @@ class BrokerContract:
                 },
             )
         )
-        assert (kept.delete_retention_ms, compacted.delete_retention_ms) == (None, 1000)
+        assert (topic_info.delete_retention_ms, compacted.delete_retention_ms) == (None, 1000)
         assert (compacted.partitions, compacted.compacted, compacted.retention_ms) == (
             1,
             True,
@@ -96,22 +100,27 @@ class BrokerContract:
         """Each is told as if it were asked for alone; what isn't there, or can't be a
         topic at all, is left out.
         """
-        one, two = logs.topic(2), logs.topic(3, {"retention.ms": "3600000"})
-        found = broker.topics([two, "no-such-topic", one, "not a name", one])
-        assert found == {one: broker.topic(one), two: broker.topic(two)}
+        first_topic, second_topic = logs.topic(2), logs.topic(3, {"retention.ms": "3600000"})
+        topic_infos = broker.topics(
+            [second_topic, "no-such-topic", first_topic, "not a name", first_topic]
+        )
+        assert topic_infos == {
+            first_topic: broker.topic(first_topic),
+            second_topic: broker.topic(second_topic),
+        }
         assert broker.topics(["no-such-topic"]) == broker.topics([]) == {}
 
     def test_the_names_of_all_topics(self, broker: Broker, logs: Logs) -> None:
         """Sorted; a new one is among them, a deleted one isn't, and those that Kafka
         keeps for itself never are.
         """
-        kept, deleted = logs.topic(), logs.topic()
+        existing, deleted = logs.topic(), logs.topic()
         # where Kafka keeps this there is an internal topic now
-        broker.alter_offsets(group(), {TopicPartition(kept, 0): 0})
+        broker.alter_offsets(group(), {TopicPartition(existing, 0): 0})
         logs.cluster.delete(deleted)
         names = broker.names()
         assert names == sorted(set(names))
-        assert kept in names
+        assert existing in names
         assert not {deleted, "__consumer_offsets", "__transaction_state"} & set(names)
 
     def test_an_unknown_topic_is_named(self, broker: Broker) -> None:
@@ -128,7 +137,7 @@ class BrokerContract:
         assert broker.log_starts([tp]) == {tp: 0}
         assert stable_end(broker, tp) == 0
         assert first(broker, tp, 0) is None
-        assert seen(broker, tp, 0, 0) == []
+        assert read_stamps(broker, tp, 0, 0) == []
         assert (
             broker.log_starts([])
             == broker.stable_ends([])
@@ -139,16 +148,20 @@ class BrokerContract:
 
     def test_many_partitions_in_one_question(self, broker: Broker, logs: Logs) -> None:
         """Each topic-partition gets its own answer, over topics too."""
-        one, two = logs.topic(2), logs.topic(1)
-        tps = [TopicPartition(one, 0), TopicPartition(one, 1), TopicPartition(two, 0)]
+        first_topic, second_topic = logs.topic(2), logs.topic(1)
+        tps = [
+            TopicPartition(first_topic, 0),
+            TopicPartition(first_topic, 1),
+            TopicPartition(second_topic, 0),
+        ]
         for n, tp in enumerate(tps, 1):
             logs.send(tp, *three(*range(n)))
         assert {tp: p.offset for tp, p in broker.stable_ends(tps).items()} == dict(
             zip(tps, (1, 2, 3), strict=True)
         )
         assert broker.log_starts(tps) == dict.fromkeys(tps, 0)
-        found = broker.first_at_or_after(tps, at(1))
-        assert {tp: p and p.offset for tp, p in found.items()} == dict(
+        positions = broker.first_at_or_after(tps, at(1))
+        assert {tp: p and p.offset for tp, p in positions.items()} == dict(
             zip(tps, (None, 1, 1), strict=True)
         )
 
@@ -163,31 +176,31 @@ class BrokerContract:
             broker.first_at_or_after([tp], at(11).replace(microsecond=at(11).microsecond + 1))[tp]
             is not None
         )
-        between = at(10).replace(microsecond=at(10).microsecond + 1)
-        found = broker.first_at_or_after([tp], between)[tp]
-        assert found is not None
-        assert found.offset == 2  # 10 ms lies before an instant of 10.001 ms
+        instant = at(10).replace(microsecond=at(10).microsecond + 1)
+        position = broker.first_at_or_after([tp], instant)[tp]
+        assert position is not None
+        assert position.offset == 2  # 10 ms lies before an instant of 10.001 ms
 
     def test_messages_without_a_timestamp(self, broker: Broker, logs: Logs) -> None:
         """They answer for no instant, not for the earliest one either; what is stamped
         behind them does.
         """
-        tp, other = logs.partition(), logs.partition()
+        tp, other_tp = logs.partition(), logs.partition()
         logs.send(tp, *three(UNSTAMPED, UNSTAMPED))
-        assert [first(broker, tp, at) for at in (-T0, 0)] == [None, None]
+        assert [first(broker, tp, millis) for millis in (-T0, 0)] == [None, None]
         assert stable_end(broker, tp) == 2
         logs.send(tp, *three(5, UNSTAMPED, 3))
-        assert [first(broker, tp, at) for at in (-T0, 4, 6)] == [2, 2, None]
-        assert seen(broker, tp, 0, 5) == [
+        assert [first(broker, tp, millis) for millis in (-T0, 4, 6)] == [2, 2, None]
+        assert read_stamps(broker, tp, 0, 5) == [
             (0, UNSTAMPED),
             (1, UNSTAMPED),
             (2, 5),
             (3, UNSTAMPED),
             (4, 3),
         ]
-        logs.transaction(other, *three(5), commit=False)
-        logs.send(other, *three(UNSTAMPED))
-        assert [first(broker, other, at) for at in (-T0, 6)] == [0, 1]
+        logs.transaction(other_tp, *three(5), commit=False)
+        logs.send(other_tp, *three(UNSTAMPED))
+        assert [first(broker, other_tp, millis) for millis in (-T0, 6)] == [0, 1]
 
     def test_an_instant_before_1970(self, broker: Broker, logs: Logs) -> None:
         """An instant before all that Kafka can stamp means the first message: it is not
@@ -209,7 +222,7 @@ class BrokerContract:
         assert first(broker, tp, 1) == 1
         assert first(broker, tp, 2) == 2  # the marker, before the message stamped 2
         assert first(broker, tp, 3) == 2
-        assert seen(broker, tp, 0, 4) == [(0, 0), (1, 1), (3, 2)]
+        assert read_stamps(broker, tp, 0, 4) == [(0, 0), (1, 1), (3, 2)]
 
     def test_an_aborted_message_answers_too(self, broker: Broker, logs: Logs) -> None:
         """Looking an instant up finds messages of aborted transactions; stamps don't show them."""
@@ -218,7 +231,7 @@ class BrokerContract:
         logs.transaction(tp, *three(50, 60), commit=False)
         logs.send(tp, *three(50))
         assert first(broker, tp, 50) == 1
-        assert seen(broker, tp, 0, 5) == [(0, 0), (4, 50)]
+        assert read_stamps(broker, tp, 0, 5) == [(0, 0), (4, 50)]
         assert stable_end(broker, tp) == 5
 
     def test_an_open_transaction_holds_the_end_back(self, broker: Broker, logs: Logs) -> None:
@@ -233,12 +246,12 @@ class BrokerContract:
             assert first(broker, tp, 0) == 0
             assert first(broker, tp, 10) is None
             assert first(broker, tp, 15) is None
-            assert seen(broker, tp, 0, 1) == [(0, 0)]
+            assert read_stamps(broker, tp, 0, 1) == [(0, 0)]
             with pytest.raises(UnreachableError):
-                seen(broker, tp, 0, 3)
+                read_stamps(broker, tp, 0, 3)
         assert stable_end(broker, tp) == logs.end(tp) == 4
         assert first(broker, tp, 15) == 2
-        assert seen(broker, tp, 0, 4) == [(0, 0), (2, 20)]
+        assert read_stamps(broker, tp, 0, 4) == [(0, 0), (2, 20)]
 
     def test_the_logs_end_beside_the_stable_one(
         self, broker: Broker, dirty: Broker, logs: Logs
@@ -246,20 +259,20 @@ class BrokerContract:
         """`ends` are the high watermarks, while a transaction is open too, whatever the
         isolation level.
         """
-        open_one, other = logs.partition(), logs.partition()
-        logs.send(open_one, *three(0))
-        logs.send(other, *three(0, 1))
-        with logs.open_transaction(open_one, *three(1, 2)):
+        open_tp, quiet_tp = logs.partition(), logs.partition()
+        logs.send(open_tp, *three(0))
+        logs.send(quiet_tp, *three(0, 1))
+        with logs.open_transaction(open_tp, *three(1, 2)):
             assert (
-                broker.ends([open_one, other])
-                == dirty.ends([open_one, other])
+                broker.ends([open_tp, quiet_tp])
+                == dirty.ends([open_tp, quiet_tp])
                 == {
-                    open_one: 3,
-                    other: 2,
+                    open_tp: 3,
+                    quiet_tp: 2,
                 }
             )
-            assert [stable_end(broker, open_one), stable_end(broker, other)] == [1, 2]
-        assert broker.ends([open_one]) == {open_one: 4}
+            assert [stable_end(broker, open_tp), stable_end(broker, quiet_tp)] == [1, 2]
+        assert broker.ends([open_tp]) == {open_tp: 4}
 
     def test_read_uncommitted_sees_what_is_not_decided(self, dirty: Broker, logs: Logs) -> None:
         """Its stable end is the high watermark; messages of an open transaction answer
@@ -271,10 +284,10 @@ class BrokerContract:
             logs.send(tp, *three(20))
             assert stable_end(dirty, tp) == 3
             assert [first(dirty, tp, t) for t in (0, 10, 15, 21)] == [0, 1, 2, None]
-            assert seen(dirty, tp, 0, 3) == [(0, 0), (1, 10), (2, 20)]
+            assert read_stamps(dirty, tp, 0, 3) == [(0, 0), (1, 10), (2, 20)]
             with pytest.raises(UnreachableError):
-                seen(dirty, tp, 0, 4)
-        assert seen(dirty, tp, 0, 4) == [(0, 0), (1, 10), (2, 20)]
+                read_stamps(dirty, tp, 0, 4)
+        assert read_stamps(dirty, tp, 0, 4) == [(0, 0), (1, 10), (2, 20)]
 
     def test_read_uncommitted_sees_aborted_messages_and_no_markers(
         self, broker: Broker, dirty: Broker, logs: Logs
@@ -283,8 +296,8 @@ class BrokerContract:
         tp = logs.partition()
         logs.transaction(tp, *three(0, 1), commit=False)
         logs.transaction(tp, *three(2), commit=True)
-        assert seen(dirty, tp, 0, 5) == [(0, 0), (1, 1), (3, 2)]
-        assert seen(broker, tp, 0, 5) == [(3, 2)]
+        assert read_stamps(dirty, tp, 0, 5) == [(0, 0), (1, 1), (3, 2)]
+        assert read_stamps(broker, tp, 0, 5) == [(3, 2)]
         assert [first(dirty, tp, t) for t in (1, 2)] == [1, 2]
         assert stable_end(dirty, tp) == stable_end(broker, tp) == 5
 
@@ -293,14 +306,23 @@ class BrokerContract:
         committed nothing for; the last one counts, back too.
         """
         topic, watchers = logs.topic(2), group()
-        one, two = TopicPartition(topic, 0), TopicPartition(topic, 1)
-        logs.send(one, *three(*range(9)))
-        assert broker.committed(watchers, [one, two]) == {one: None, two: None}
-        assert broker.alter_offsets(watchers, {one: 7}) == {one: None}
-        assert broker.committed(watchers, [two, one]) == {one: 7, two: None}
-        assert broker.alter_offsets(watchers, {one: 4, two: 0}) == {one: None, two: None}
-        assert broker.committed(watchers, [one, two, one]) == {one: 4, two: 0}
-        assert broker.committed(group(), [one]) == {one: None}
+        first_tp, second_tp = TopicPartition(topic, 0), TopicPartition(topic, 1)
+        logs.send(first_tp, *three(*range(9)))
+        assert broker.committed(watchers, [first_tp, second_tp]) == {
+            first_tp: None,
+            second_tp: None,
+        }
+        assert broker.alter_offsets(watchers, {first_tp: 7}) == {first_tp: None}
+        assert broker.committed(watchers, [second_tp, first_tp]) == {first_tp: 7, second_tp: None}
+        assert broker.alter_offsets(watchers, {first_tp: 4, second_tp: 0}) == {
+            first_tp: None,
+            second_tp: None,
+        }
+        assert broker.committed(watchers, [first_tp, second_tp, first_tp]) == {
+            first_tp: 4,
+            second_tp: 0,
+        }
+        assert broker.committed(group(), [first_tp]) == {first_tp: None}
         assert broker.committed(watchers, []) == broker.alter_offsets(watchers, {}) == {}
 
     def test_offsets_that_a_group_refuses_are_told_by_topic_partition(
@@ -310,11 +332,15 @@ class BrokerContract:
         no committed offset, which is no error.
         """
         tp, watchers = logs.partition(), group()
-        beyond, gone = TopicPartition(tp.topic, 1), TopicPartition("no-such-topic", 0)
-        told = broker.alter_offsets(watchers, {beyond: 1, tp: 0, gone: 1})
-        assert told.keys() == {tp, beyond, gone}
-        assert [told[tp], bool(told[beyond]), bool(told[gone])] == [None, True, True]
-        assert broker.committed(watchers, [tp, beyond, gone]) == {tp: 0, beyond: None, gone: None}
+        beyond, missing_tp = TopicPartition(tp.topic, 1), TopicPartition("no-such-topic", 0)
+        reasons = broker.alter_offsets(watchers, {beyond: 1, tp: 0, missing_tp: 1})
+        assert reasons.keys() == {tp, beyond, missing_tp}
+        assert [reasons[tp], bool(reasons[beyond]), bool(reasons[missing_tp])] == [None, True, True]
+        assert broker.committed(watchers, [tp, beyond, missing_tp]) == {
+            tp: 0,
+            beyond: None,
+            missing_tp: None,
+        }
 
     def test_deleted_records(self, broker: Broker, logs: Logs) -> None:
         """The log start moves; what was before it answers nothing, and stamps from
@@ -326,10 +352,10 @@ class BrokerContract:
         assert broker.log_starts([tp]) == {tp: 2}
         assert stable_end(broker, tp) == 4
         assert first(broker, tp, 0) == 2
-        assert seen(broker, tp, 2, 4) == [(2, 20), (3, 30)]
-        with pytest.raises(DataLossError) as lost:
-            seen(broker, tp, 1, 4)
-        assert (lost.value.topic, lost.value.partition, lost.value.offset) == (tp.topic, 0, 1)
+        assert read_stamps(broker, tp, 2, 4) == [(2, 20), (3, 30)]
+        with pytest.raises(DataLossError) as error:
+            read_stamps(broker, tp, 1, 4)
+        assert (error.value.topic, error.value.partition, error.value.offset) == (tp.topic, 0, 1)
 
     def test_all_records_deleted(self, broker: Broker, logs: Logs) -> None:
         """An emptied log starts where it ends."""
@@ -344,10 +370,10 @@ class BrokerContract:
         """The new one is empty and the topic the same."""
         topic = logs.topic()
         logs.send(TopicPartition(topic, 0), *three(0))
-        before = broker.topic(topic)
+        original = broker.topic(topic)
         logs.cluster.add_partitions(topic, 2)
-        after = broker.topic(topic)
-        assert (after.topic_id, after.partitions) == (before.topic_id, 2)
+        grown = broker.topic(topic)
+        assert (grown.topic_id, grown.partitions) == (original.topic_id, 2)
         ends = broker.stable_ends([TopicPartition(topic, 0), TopicPartition(topic, 1)])
         assert [p.offset for p in ends.values()] == [1, 0]
 
@@ -355,9 +381,9 @@ class BrokerContract:
         """Same name, another id, offsets from 0."""
         tp = logs.partition()
         logs.send(tp, *three(0, 1))
-        before = broker.topic(tp.topic).topic_id
+        old_id = broker.topic(tp.topic).topic_id
         logs.recreate(tp.topic)
-        assert broker.topic(tp.topic).topic_id != before
+        assert broker.topic(tp.topic).topic_id != old_id
         assert stable_end(broker, tp) == 0
 
     def test_stamps_of_any_range(self, broker: Broker, logs: Logs) -> None:
@@ -371,7 +397,7 @@ class BrokerContract:
         end = logs.end(tp)
         for start in range(end):
             for stop in range(start, end + 1):
-                assert seen(broker, tp, start, stop) == [
+                assert read_stamps(broker, tp, start, stop) == [
                     (m.offset, m.timestamp - T0) for m in logs.seen(tp, start, stop)
                 ]
 
@@ -383,7 +409,7 @@ class BrokerContract:
         chunk = next(iter(stamps))
         assert 0 < len(chunk.offsets) <= 5_000
         stamps.close()  # type: ignore[attr-defined]  # iterators of this port are generators
-        assert len(seen(broker, tp, 0, 12_000)) == 12_000
+        assert len(read_stamps(broker, tp, 0, 12_000)) == 12_000
 
     def test_leader_epochs_are_told(self, broker: Broker, logs: Logs) -> None:
         """Positions and stamps carry the leader epoch where the cluster knows one."""
@@ -391,7 +417,7 @@ class BrokerContract:
         logs.send(tp, *three(0))
         epoch = broker.stable_ends([tp])[tp].leader_epoch
         assert epoch is not None
-        found = broker.first_at_or_after([tp], at(0))[tp]
-        assert found is not None
-        assert found.leader_epoch == epoch
+        position = broker.first_at_or_after([tp], at(0))[tp]
+        assert position is not None
+        assert position.leader_epoch == epoch
         assert [list(c.epochs) for c in broker.stamps(tp, 0, 1)] == [[epoch]]

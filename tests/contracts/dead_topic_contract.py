@@ -16,7 +16,7 @@ from windrow.ingest.testing.contracts.windows import window
 
 def letters(*offsets: int, attempt: str = "a1", **over: Any) -> pa.RecordBatch:
     """Dead letters at some offsets, as their store gives them."""
-    one = {
+    row = {
         "_topic": "shop.orders",
         "_partition": 3,
         "_timestamp": None,
@@ -35,7 +35,7 @@ def letters(*offsets: int, attempt: str = "a1", **over: Any) -> pa.RecordBatch:
         **over,
     }
     return pa.RecordBatch.from_pylist(
-        [{**one, "_offset": offset} for offset in offsets], schema=DEAD_FILE
+        [{**row, "_offset": offset} for offset in offsets], schema=DEAD_FILE
     )
 
 

@@ -27,7 +27,7 @@ class DecoderContract(public.DecoderContract):
     ) -> None:
         """Where a format's is not made yet, each message gets the same verdict without it."""
         values = [*self.GOOD, None, *self.BAD, b"", *self.GOOD]
-        known = verdicts(self.decoded(decoder, values))
+        expected = verdicts(self.decoded(decoder, values))
 
         def without(code: Compiled, name: str) -> Any:
             assert name == "ready" or name.startswith("_"), f"{name} is asked for"
@@ -36,4 +36,4 @@ class DecoderContract(public.DecoderContract):
         monkeypatch.setattr(Compiled, "ready", lambda _: False)
         monkeypatch.setattr(Compiled, "__getattribute__", without)
         with ThreadPoolExecutor(1) as anew:  # what a thread has opened it keeps
-            assert verdicts(anew.submit(self.decoded, decoder, values).result(60)) == known
+            assert verdicts(anew.submit(self.decoded, decoder, values).result(60)) == expected

@@ -67,7 +67,7 @@ def interrupted_after(begun: Path) -> Iterator[None]:
                 os.kill(os.getpid(), signal.SIGINT)
                 return
 
-    before = signal.signal(signal.SIGINT, raised)
+    old_handler = signal.signal(signal.SIGINT, raised)
     watcher = threading.Thread(target=wait_and_send, daemon=True)
     watcher.start()
     try:
@@ -75,7 +75,7 @@ def interrupted_after(begun: Path) -> Iterator[None]:
     finally:
         over.set()
         watcher.join(LIMIT)
-        signal.signal(signal.SIGINT, before)
+        signal.signal(signal.SIGINT, old_handler)
 
 
 class EngineContract:
@@ -197,6 +197,6 @@ class EngineContract:
         with pytest.raises(InterruptedHereError), interrupted_after(tmp_path):
             list(engine.run(WaitsForEver(tmp_path), SPLITS))
         thread = ThreadPoolExecutor(1)
-        other = thread.submit(lambda: [r.split for r in engine.run(Name(), ONE)])
+        later_run = thread.submit(lambda: [r.split for r in engine.run(Name(), ONE)])
         thread.shutdown(wait=False)
-        assert other.result(LIMIT) == ONE
+        assert later_run.result(LIMIT) == ONE

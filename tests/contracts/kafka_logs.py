@@ -23,12 +23,12 @@ def _put(tp: TopicPartition, messages: Sequence[Sent]) -> list[produce.Put]:
 def _offsets(consumer: Consumer, tp: TopicPartition) -> list[int]:
     """Where a message is, from the beginning of the log to its end."""
     consumer.assign([ck.TopicPartition(tp.topic, tp.partition, ck.OFFSET_BEGINNING)])
-    found: list[int] = []
+    offsets: list[int] = []
     while (message := consumer.poll(30)) is not None and not message.error():
-        found.append(message.offset())
+        offsets.append(message.offset())
     assert message is not None, "the log could not be read to its end"
     assert message.error().code() == KafkaError._PARTITION_EOF, message.error()
-    return found
+    return offsets
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ class KafkaCluster:
     def delete_before(self, tp: TopicPartition, offset: int) -> None:
         produce.delete_records(self.bootstrap, tp.topic, tp.partition, offset)
 
-    def compact(self, tp: TopicPartition, left: Sequence[int]) -> None:
+    def compact(self, tp: TopicPartition, remaining: Sequence[int]) -> None:
         consumer = Consumer(
             {
                 "bootstrap.servers": self.bootstrap,
@@ -63,9 +63,10 @@ class KafkaCluster:
             }
         )
         deadline = time.monotonic() + 60
-        while (there := _offsets(consumer, tp)) != list(left):
+        while (present := _offsets(consumer, tp)) != list(remaining):
             assert time.monotonic() < deadline, (
-                f"the cleaner did not come by: {there} are there still, {list(left)} are to be left"
+                f"the cleaner did not come by: {present} are there still, {list(remaining)} are"
+                " to be left"
             )
         consumer.close()
 
@@ -75,7 +76,7 @@ class KafkaCluster:
     def recreate(self, topic: str, partitions: int) -> None:
         produce.delete_topic(self.bootstrap, topic)
 
-        def made() -> bool:
+        def try_to_create() -> bool:
             try:
                 produce.create_topic(self.bootstrap, partitions, name=topic)
             except KafkaException as taken:
@@ -84,7 +85,7 @@ class KafkaCluster:
                 return False
             return True
 
-        produce.ask_until(made, f"the name {topic}, free a moment after the topic is gone")
+        produce.ask_until(try_to_create, f"the name {topic}, free a moment after the topic is gone")
 
     def delete(self, topic: str) -> None:
         produce.delete_topic(self.bootstrap, topic)

@@ -105,13 +105,13 @@ class Layout:
                 self.desk.logs.transaction(tp, *messages, commit=kind == "committed")
 
     def _stamps(self, until: int) -> list[int]:
-        found = []
+        stamps = []
         for _ in range(self.dice.randint(1, 8)):
             self.clock = min(self.clock + self.dice.randint(0, HOUR // 4), until * HOUR - 1)
             odd = self.dice.random()
             jump = -3 * HOUR if odd < 0.05 else 3 * HOUR if odd < 0.07 else 0
-            found.append(max(0, self.clock + jump + self.dice.randint(-60_000, 60_000)))
-        return found
+            stamps.append(max(0, self.clock + jump + self.dice.randint(-60_000, 60_000)))
+        return stamps
 
     def _open(self) -> list[tuple[OpenTransaction, TopicPartition, int]]:
         """A transaction that is open while the first half is read; its end decides what
@@ -127,7 +127,7 @@ class Layout:
         running.send(tp, messages)
         first = self.desk.logs.end(tp)
         commit = self.dice.random() < 0.5
-        self.desk.logs.mirror(tp, messages, seen=commit)
+        self.desk.logs.mirror(tp, messages, visible=commit)
         if commit:
             self.desk.note(tp, first, messages)
         return [(running, tp, int(commit))]
@@ -149,12 +149,12 @@ class Layout:
         cluster = self.desk.logs.cluster
         if not isinstance(cluster, MemoryCluster):
             return
-        for tp, sent in self.desk.sent.items():
+        for tp, messages in self.desk.sent.items():
             read = self._read_up_to(cluster.broker, tp)
-            left = [o for o in sent if o >= read]
-            gone = {o for o in left if self.dice.random() < 0.2}
-            cluster.broker.remove(tp, gone)
-            self.gone[tp] = gone
+            unread = [o for o in messages if o >= read]
+            removed = {o for o in unread if self.dice.random() < 0.2}
+            cluster.broker.remove(tp, removed)
+            self.gone[tp] = removed
 
     def _read_up_to(self, _: MemoryBroker, tp: TopicPartition) -> int:
         assert self.desk.sink is not None

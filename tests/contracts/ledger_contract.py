@@ -70,7 +70,7 @@ def receipt(
     hour: int, generation: int = 0, attempt: str = "a", pipeline: str = PIPELINE
 ) -> Receipt:
     """A receipt with something in every field, a name that isn't ASCII among them."""
-    made = plan(hour, 5, pipeline=pipeline)
+    planned = plan(hour, 5, pipeline=pipeline)
     counts = SplitCounts(
         topic="t",
         partition=0,
@@ -91,8 +91,8 @@ def receipt(
         rows=3,
     )
     return Receipt(
-        plan=made,
-        digest=made.digest,
+        plan=planned,
+        digest=planned.digest,
         generation=generation,
         attempt=attempt,
         request="request",
@@ -126,12 +126,12 @@ def freeze_stale(ledgers: Sequence[Ledger]) -> list[Boundary]:
     """
     ready = threading.Barrier(len(ledgers))
 
-    def one(hour: int) -> list[Boundary]:
+    def freeze_hour(hour: int) -> list[Boundary]:
         ready.wait(60)
         return ledgers[hour].freeze(PIPELINE, [boundary(hour, 100 * (len(ledgers) - hour), 50)])
 
     with ThreadPoolExecutor(len(ledgers)) as pool:
-        return [b for frozen in pool.map(one, range(len(ledgers))) for b in frozen]
+        return [b for frozen in pool.map(freeze_hour, range(len(ledgers))) for b in frozen]
 
 
 class LedgerContract:
@@ -156,12 +156,12 @@ class LedgerContract:
     ) -> None:
         """Two ledgers' boundaries never mix; its own id is taken without a word."""
         ledger = reopen()
-        mine = ledger.identity()
+        own_identity = ledger.identity()
         ledger.freeze(PIPELINE, [boundary(1, 5)])
-        with pytest.raises(IdentityError, match=mine):
+        with pytest.raises(IdentityError, match=own_identity):
             ledger.adopt_identity("the table's")
-        ledger.adopt_identity(mine)
-        assert reopen().identity() == mine
+        ledger.adopt_identity(own_identity)
+        assert reopen().identity() == own_identity
 
     def test_the_first_grid_stays(self, reopen: Callable[[], Ledger]) -> None:
         """Per pipeline: what was recorded first is what everyone hears."""
@@ -285,8 +285,12 @@ class LedgerContract:
         assert [b.label for b in frozen] == numbers
         assert ledger.neighbours(PIPELINE, 98) == (frozen[1], frozen[2])
         assert [b.label for b in reopen().newest(PIPELINE, 3)] == numbers[2:]
-        made = msgspec.structs.replace(plan(1, 5), window=Window(PIPELINE, 9, 10))
-        assert ledger.freeze_plans([made])[0] == reopen().plan(Window(PIPELINE, 9, 10)) == made
+        numbered_plan = msgspec.structs.replace(plan(1, 5), window=Window(PIPELINE, 9, 10))
+        assert (
+            ledger.freeze_plans([numbered_plan])[0]
+            == reopen().plan(Window(PIPELINE, 9, 10))
+            == numbered_plan
+        )
         assert ledger.plan(Window(PIPELINE, 10, 11)) is None
 
     def test_an_instant_is_no_neighbour_of_a_number(self, reopen: Callable[[], Ledger]) -> None:
@@ -325,17 +329,19 @@ class LedgerContract:
         assert ledger.start(PIPELINE, at(3)) == old[1]
         rebased = cut(at(3), 0, how="position", topic_id="anew")
         ledger.rebase(PIPELINE, rebased)
-        after = cut(at(4), 9, topic_id="anew")
-        assert ledger.freeze(PIPELINE, [after]) == [after]
-        again = reopen()
-        assert again.start(PIPELINE, at(3)) == again.neighbours(PIPELINE, at(4))[0] == rebased
-        assert again.boundary(PIPELINE, at(3)) == again.neighbours(PIPELINE, at(2))[1] == old[1]
-        assert again.start(PIPELINE, at(2)) is None
-        assert again.newest(PIPELINE, 2) == [old[1], after]
-        assert again.rebased(PIPELINE) == [rebased]
-        assert again.rebased("other") == []
-        between = again.freeze(PIPELINE, [boundary(2, 60), cut(at(3.5), 4, topic_id="anew")])
-        assert [m.offset for b in between for m in b.marks] == [60, 4]
+        later = cut(at(4), 9, topic_id="anew")
+        assert ledger.freeze(PIPELINE, [later]) == [later]
+        reopened = reopen()
+        assert reopened.start(PIPELINE, at(3)) == reopened.neighbours(PIPELINE, at(4))[0] == rebased
+        assert (
+            reopened.boundary(PIPELINE, at(3)) == reopened.neighbours(PIPELINE, at(2))[1] == old[1]
+        )
+        assert reopened.start(PIPELINE, at(2)) is None
+        assert reopened.newest(PIPELINE, 2) == [old[1], later]
+        assert reopened.rebased(PIPELINE) == [rebased]
+        assert reopened.rebased("other") == []
+        frozen = reopened.freeze(PIPELINE, [boundary(2, 60), cut(at(3.5), 4, topic_id="anew")])
+        assert [m.offset for b in frozen for m in b.marks] == [60, 4]
 
     def test_a_rebase_stays(self, reopen: Callable[[], Ledger]) -> None:
         """Nobody replaces a rebase that he hasn't seen, nor one that windows went on
@@ -377,7 +383,7 @@ class LedgerContract:
         """One of eight is recorded, the others are told."""
         reopen().freeze(PIPELINE, [boundary(1, 5)])
 
-        def one(n: int) -> int | None:
+        def try_rebase(n: int) -> int | None:
             try:
                 reopen().rebase(PIPELINE, cut(at(1), n, topic_id="anew"))
             except RefusedError:
@@ -385,7 +391,7 @@ class LedgerContract:
             return n
 
         with ThreadPoolExecutor(8) as pool:
-            (won,) = [n for n in pool.map(one, range(8)) if n is not None]
+            (won,) = [n for n in pool.map(try_rebase, range(8)) if n is not None]
         assert [m.offset for b in reopen().rebased(PIPELINE) for m in b.marks] == [won]
 
     def test_a_rebase_against_a_freeze(self, reopen: Callable[[], Ledger]) -> None:
@@ -395,7 +401,7 @@ class LedgerContract:
         """
         ready = threading.Barrier(8)
 
-        def one(n: int) -> None:
+        def rebase_or_freeze(n: int) -> None:
             ledger, name = reopen(), f"{PIPELINE} {n // 2}"
             ledger.freeze(name, [boundary(1, 5)])
             ready.wait(60)
@@ -409,7 +415,7 @@ class LedgerContract:
 
         refused: list[str] = []
         with ThreadPoolExecutor(8) as pool:
-            list(pool.map(one, range(8)))
+            list(pool.map(rebase_or_freeze, range(8)))
         assert sorted(refused) == [f"{PIPELINE} {n}" for n in range(4)]
         ledger = reopen()
         for name in refused:
@@ -434,34 +440,34 @@ class LedgerContract:
     def test_the_newest_pause_counts(self, reopen: Callable[[], Ledger]) -> None:
         """Records have numbers, put if absent, so of two at once one counts."""
         assert reopen().pause(PIPELINE) is None
-        kept = [Pause(n, n % 2 == 0, "ann", "größe", at(n)) for n in range(12)]
-        for one in kept:
-            assert reopen().put_pause(PIPELINE, one) == one
-        assert reopen().put_pause(PIPELINE, Pause(3, True, "bob", "", at(30))) == kept[3]
-        assert reopen().pause(PIPELINE) == kept[-1]
+        pauses = [Pause(n, n % 2 == 0, "ann", "größe", at(n)) for n in range(12)]
+        for pause in pauses:
+            assert reopen().put_pause(PIPELINE, pause) == pause
+        assert reopen().put_pause(PIPELINE, Pause(3, True, "bob", "", at(30))) == pauses[3]
+        assert reopen().pause(PIPELINE) == pauses[-1]
         assert reopen().pause("other") is None
         with ThreadPoolExecutor(4) as pool:
-            found = pool.map(
+            answers = pool.map(
                 lambda who: reopen().put_pause(PIPELINE, Pause(12, True, who, "", at(12))), "abcd"
             )
-        assert set(found) == {reopen().pause(PIPELINE)}
+        assert set(answers) == {reopen().pause(PIPELINE)}
 
     def test_a_refusal_lasts_until_the_commit(self, reopen: Callable[[], Ledger]) -> None:
         """The newest refusal of each window is kept, in window order, until the window's receipt
         is recorded; another pipeline has its own.
         """
         assert reopen().refused(PIPELINE) == []
-        first, again, other = (
+        first, repeated, earlier = (
             RefusedWindow(window(hour), plan, "schema", "windrow 1", at(30))
             for hour, plan in ((3, ""), (3, "digest"), (1, ""))
         )
-        for one in (first, other, again):
-            reopen().refuse(one)
-        assert reopen().refused(PIPELINE) == [other, again]
+        for refusal in (first, earlier, repeated):
+            reopen().refuse(refusal)
+        assert reopen().refused(PIPELINE) == [earlier, repeated]
         assert reopen().refused("other") == []
         reopen().record(receipt(2))
         reopen().record(receipt(3))
-        assert reopen().refused(PIPELINE) == [other]
+        assert reopen().refused(PIPELINE) == [earlier]
 
     def test_a_frozen_plan_stays(self, reopen: Callable[[], Ledger]) -> None:
         """Of two runs that plan one window both use the first plan; another window or
@@ -504,24 +510,30 @@ class LedgerContract:
         they went in; the receipt's text to the letter.
         """
         below, above = boundary(1, *[0] * WIDE), boundary(2, *range(1, WIDE + 1))
-        whole = plan(1, *range(1, WIDE + 1))
-        made = msgspec.structs.replace(receipt(1), plan=whole, digest=whole.digest)
-        ledger, text = reopen(), to_json(made).replace("größe", "Größe")
+        wide_plan = plan(1, *range(1, WIDE + 1))
+        wide_receipt = msgspec.structs.replace(receipt(1), plan=wide_plan, digest=wide_plan.digest)
+        ledger, text = reopen(), to_json(wide_receipt).replace("größe", "Größe")
         assert ledger.freeze(PIPELINE, [below, above]) == [below, above]
-        assert ledger.freeze_plans([whole])[0] == whole
-        ledger.record(made, text)
-        ledger.record(made, text)
-        assert (reopen().boundary(PIPELINE, at(2)), reopen().plan(whole.window)) == (above, whole)
-        assert (reopen().written(whole.window), [r.plan for r in reopen().recorded(PIPELINE)]) == (
+        assert ledger.freeze_plans([wide_plan])[0] == wide_plan
+        ledger.record(wide_receipt, text)
+        ledger.record(wide_receipt, text)
+        assert (reopen().boundary(PIPELINE, at(2)), reopen().plan(wide_plan.window)) == (
+            above,
+            wide_plan,
+        )
+        assert (
+            reopen().written(wide_plan.window),
+            [r.plan for r in reopen().recorded(PIPELINE)],
+        ) == (
             text,
-            [whole],
+            [wide_plan],
         )
 
     def test_a_schema_id_means_one_schema(self, reopen: Callable[[], Ledger]) -> None:
         """What came first under an id stays, for its pipeline alone; all of it
         survives, and what came last comes first.
         """
-        ledger, other = reopen(), WriterSchema("7", "AVRO", '"long"')
+        ledger, conflicting = reopen(), WriterSchema("7", "AVRO", '"long"')
         first = (
             WriterSchema("7", "AVRO", '"grün"', (("a.B", "{}"),)),
             WriterSchema("8", "JSON", "{}"),
@@ -529,14 +541,14 @@ class LedgerContract:
         assert ledger.schemas(PIPELINE) == []
         assert ledger.keep_schemas(PIPELINE, []) == []
         assert ledger.keep_schemas(PIPELINE, first) == [*first]
-        assert ledger.keep_schemas(PIPELINE, [other, WriterSchema("9", "AVRO", "")]) == [
+        assert ledger.keep_schemas(PIPELINE, [conflicting, WriterSchema("9", "AVRO", "")]) == [
             first[0],
             WriterSchema("9", "AVRO", ""),
         ]
         assert [schema.id for schema in reopen().schemas(PIPELINE)] == ["9", "8", "7"]
         assert reopen().schemas(PIPELINE)[2] == first[0]
         assert reopen().schemas("elsewhere") == []
-        assert ledger.keep_schemas("elsewhere", [other]) == [other]
+        assert ledger.keep_schemas("elsewhere", [conflicting]) == [conflicting]
 
     def test_schemas_that_are_kept_at_once(self, reopen: Callable[[], Ledger]) -> None:
         """Tasks of two runs that were given different schemas under one id are both
@@ -544,10 +556,10 @@ class LedgerContract:
         """
         schemas = [WriterSchema("7", "AVRO", str(n)) for n in range(8)]
         with ThreadPoolExecutor(8) as pool:
-            kept = list(
+            stored = list(
                 pool.map(lambda schema: reopen().keep_schemas(PIPELINE, [schema])[0], schemas)
             )
-        assert set(kept) == {reopen().schemas(PIPELINE)[0]}
+        assert set(stored) == {reopen().schemas(PIPELINE)[0]}
 
     def test_a_requests_retries_aim_at_one_generation(self, reopen: Callable[[], Ledger]) -> None:
         """Put-if-absent by window and request: a retry that sees the replacement must
@@ -578,8 +590,8 @@ class LedgerContract:
         assert reopen().pins(window(1), 0) == later
         with ThreadPoolExecutor(4) as pool:
             pins = [[Pin("a", "delta:/a", str(n))] for n in range(4)]
-            kept = pool.map(lambda mine: reopen().freeze_pins(window(3), 0, mine), pins)
-        assert set(kept) == {reopen().pins(window(3), 0)}
+            stored = pool.map(lambda own_pins: reopen().freeze_pins(window(3), 0, own_pins), pins)
+        assert set(stored) == {reopen().pins(window(3), 0)}
 
     def test_an_end_is_frozen_once_for_each_position(self, reopen: Callable[[], Ledger]) -> None:
         """Put-if-absent by the position, however long that is: who resolves it later gets what
@@ -595,8 +607,8 @@ class LedgerContract:
             assert reopen().frozen_stop("other", position) is None
         with ThreadPoolExecutor(4) as pool:
             stops = [FrozenStop(Earliest(), cut(0, n)) for n in range(4)]
-            kept = pool.map(lambda mine: reopen().freeze_stop(PIPELINE, mine), stops)
-        assert set(kept) == {reopen().frozen_stop(PIPELINE, Earliest())}
+            stored = pool.map(lambda stop: reopen().freeze_stop(PIPELINE, stop), stops)
+        assert set(stored) == {reopen().frozen_stop(PIPELINE, Earliest())}
 
     def test_receipts_come_in_window_order(self, reopen: Callable[[], Ledger]) -> None:
         """Of one pipeline, whatever order they were recorded in, each as it went in."""
@@ -617,8 +629,8 @@ class LedgerContract:
         """
         odd = "p'\"; drop ключ"
         ledger = reopen()
-        made = msgspec.structs.replace(plan(1, 2**62), window=window(1, odd))
-        assert ledger.freeze_plans([made])[0] == reopen().plan(window(1, odd)) == made
+        odd_plan = msgspec.structs.replace(plan(1, 2**62), window=window(1, odd))
+        assert ledger.freeze_plans([odd_plan])[0] == reopen().plan(window(1, odd)) == odd_plan
         for i, how in enumerate(get_args(How)):
             frozen = ledger.freeze(odd, [boundary(i, 2**62, 2**62, how=how)])
             assert frozen == [reopen().boundary(odd, at(i))]

@@ -62,8 +62,10 @@ class LedgerTableContract:
     def test_tables_bound_at_once_are_one(self, reopen: Callable[[], Ledger]) -> None:
         """Of eight runs that each bring a table of their own, all hear of the same one."""
         with ThreadPoolExecutor(8) as pool:
-            found = set(pool.map(lambda n: reopen().bind_sink(PIPELINE, f"delta:/{n}"), range(8)))
-        assert found == {reopen().sink(PIPELINE)}
+            bound_sinks = set(
+                pool.map(lambda n: reopen().bind_sink(PIPELINE, f"delta:/{n}"), range(8))
+            )
+        assert bound_sinks == {reopen().sink(PIPELINE)}
 
     def test_another_table_is_compared_and_set(self, reopen: Callable[[], Ledger]) -> None:
         """Nobody replaces a table that he hasn't seen; what the new one lacks is

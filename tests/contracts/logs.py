@@ -78,7 +78,7 @@ class Cluster(Protocol):
     def delete_before(self, tp: TopicPartition, offset: int) -> None:
         """The log starts at the offset when this returns."""
 
-    def compact(self, tp: TopicPartition, left: Sequence[int]) -> None:
+    def compact(self, tp: TopicPartition, remaining: Sequence[int]) -> None:
         """Of the visible messages the log has exactly these offsets left when this returns."""
 
     def add_partitions(self, topic: str, total: int) -> None:
@@ -130,14 +130,14 @@ class Logs:
     def send(self, tp: TopicPartition, *messages: Sent) -> None:
         """Plain messages."""
         self.cluster.send(tp, messages)
-        self.mirror(tp, messages, seen=True)
+        self.mirror(tp, messages, visible=True)
 
     def transaction(self, tp: TopicPartition, *messages: Sent, commit: bool) -> None:
         """Messages and a marker."""
         running = self.cluster.begin(tp.topic)
         running.send(tp, messages)
         running.end(commit=commit)
-        self.mirror(tp, messages, seen=commit)
+        self.mirror(tp, messages, visible=commit)
         self.log_of(tp).append(None)
 
     @contextmanager
@@ -145,7 +145,7 @@ class Logs:
         """Undecided inside the block, aborted after it, also for the mirror."""
         running = self.cluster.begin(tp.topic)
         running.send(tp, messages)
-        self.mirror(tp, messages, seen=False)
+        self.mirror(tp, messages, visible=False)
         try:
             yield
         finally:
@@ -192,13 +192,13 @@ class Logs:
     def log_of(self, tp: TopicPartition) -> list[Seen | None]:
         return self.expected.setdefault(tp, [])
 
-    def mirror(self, tp: TopicPartition, messages: Sequence[Sent], *, seen: bool) -> None:
+    def mirror(self, tp: TopicPartition, messages: Sequence[Sent], *, visible: bool) -> None:
         log = self.log_of(tp)
         for m in messages:
-            if not seen:
+            if not visible:
                 self.aborted.setdefault(tp, set()).add(len(log))
             log.append(
-                Seen(len(log), m.value, m.key, T0 + m.timestamp, m.headers) if seen else None
+                Seen(len(log), m.value, m.key, T0 + m.timestamp, m.headers) if visible else None
             )
 
 
@@ -215,12 +215,12 @@ class MemoryCluster:
         compacted = config.get("cleanup.policy") == "compact"
         retention = int(config.get("retention.ms", "-1"))
         name = f"topic-{self.names}"
-        kept = None if retention < 0 or compacted else retention
+        topic_retention = None if retention < 0 or compacted else retention
         return self.broker.create_topic(
             name,
             partitions,
             compacted=compacted,
-            retention_ms=kept,
+            retention_ms=topic_retention,
             append_time=append_time,
             delete_retention_ms=int(config.get("delete.retention.ms", DAY)) if compacted else None,
         ).topic
@@ -247,7 +247,7 @@ class MemoryCluster:
     def delete_before(self, tp: TopicPartition, offset: int) -> None:
         self.broker.delete_records(tp, offset)
 
-    def compact(self, tp: TopicPartition, left: Sequence[int]) -> None:
+    def compact(self, tp: TopicPartition, remaining: Sequence[int]) -> None:
         self.broker.compact(tp)
 
     def add_partitions(self, topic: str, total: int) -> None:

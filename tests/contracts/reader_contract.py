@@ -92,23 +92,23 @@ class ReaderContract:
         tp: TopicPartition,
         start: int,
         stop: int,
-        there: range,
+        present: range,
         epoch: int | None = None,
     ) -> None:
-        """Read a range of which the log holds only the offsets `there`: what is left is
+        """Read a range of which the log holds only the offsets `present`: what is left is
         given, the rest counted as skipped.
         """
         reader = self.patient(broker, plan_of(broker, tp, "skip"))
         batches, summary = gathered(reader, Split(tp.topic, tp.partition, start, stop, epoch))
-        expected = logs.seen(tp, there.start, there.stop)
+        expected = logs.seen(tp, present.start, present.stop)
         assert seen(batches) == expected
         assert (summary.read, summary.bytes, summary.skipped) == (
             len(expected),
             size(expected),
-            stop - start - len(there),
+            stop - start - len(present),
         )
         assert summary.next_offset == stop
-        assert 0 <= summary.aborted <= logs.aborted_in(tp, there.start, there.stop)
+        assert 0 <= summary.aborted <= logs.aborted_in(tp, present.start, present.stop)
 
     def read(
         self, broker: Broker, logs: Logs, tp: TopicPartition, start: int, stop: int, **bounds: int
@@ -168,8 +168,8 @@ class ReaderContract:
         one, an empty list where a message has none.
         """
         tp = logs.partition()
-        many = (("b", b"1"), ("a", b"2"), ("b", b"3"), ("", b""), ("a", None), ("ü", b"\xff"))
-        logs.send(tp, Sent(), Sent(headers=many), Sent(), Sent(headers=(("x", None),)), Sent())
+        headers = (("b", b"1"), ("a", b"2"), ("b", b"3"), ("", b""), ("a", None), ("ü", b"\xff"))
+        logs.send(tp, Sent(), Sent(headers=headers), Sent(), Sent(headers=(("x", None),)), Sent())
         self.read(broker, logs, tp, 0, 5)
         self.read(broker, logs, tp, 2, 3)
 
@@ -247,8 +247,8 @@ class ReaderContract:
             )
         logs.compact(tp)
         end = logs.end(tp)
-        gone = [offset for offset in range(end) if not logs.seen(tp, offset, offset + 1)]
-        assert gone == [0, 1, 3, 4, 6, 8]
+        removed = [offset for offset in range(end) if not logs.seen(tp, offset, offset + 1)]
+        assert removed == [0, 1, 3, 4, 6, 8]
         for start in range(end):
             for stop in range(start + 1, end + 1):
                 self.read(broker, logs, tp, start, stop)
@@ -338,10 +338,10 @@ class ReaderContract:
         tp = logs.partition()
         logs.send(tp, *some(10))
         logs.cluster.delete_before(tp, 6)
-        with pytest.raises(DataLossError) as lost:
+        with pytest.raises(DataLossError) as error:
             batches_of(self.reader(broker, tp), Split(tp.topic, 0, 4, 10))
-        assert (lost.value.topic, lost.value.partition, lost.value.offset) == (tp.topic, 0, 4)
-        assert "6 to 10" in lost.value.what
+        assert (error.value.topic, error.value.partition, error.value.offset) == (tp.topic, 0, 4)
+        assert "6 to 10" in error.value.what
         self.read(broker, logs, tp, 6, 10)
 
     def test_a_start_that_is_gone_is_skipped(self, broker: Broker, logs: Logs) -> None:
@@ -370,11 +370,11 @@ class ReaderContract:
         tp = logs.partition()
         logs.send(tp, *[Sent(b"x" * 100_000)] * 600)
         reader = self.make(broker, plan_of(broker, tp, on_loss), rows_max=9, bytes_max=1_000_000)
-        given: list[int] = []
+        given_offsets: list[int] = []
 
         def take(batch: pa.RecordBatch) -> None:
-            given.extend(offsets([batch]))
-            if len(given) == batch.num_rows:
+            given_offsets.extend(offsets([batch]))
+            if len(given_offsets) == batch.num_rows:
                 logs.cluster.delete_before(tp, 590)
 
         if on_loss == "fail":
@@ -382,10 +382,12 @@ class ReaderContract:
                 reader.read(Split(tp.topic, 0, 0, 600), take)
             return
         summary = reader.read(Split(tp.topic, 0, 0, 600), take)
-        before = len(given) - 10
-        assert 9 <= before < 590
-        assert given == [*range(before), *range(590, 600)]
-        assert summary == ReadSummary(600, len(given), len(given) * 100_000, 0, 590 - before)
+        read_count = len(given_offsets) - 10
+        assert 9 <= read_count < 590
+        assert given_offsets == [*range(read_count), *range(590, 600)]
+        assert summary == ReadSummary(
+            600, len(given_offsets), len(given_offsets) * 100_000, 0, 590 - read_count
+        )
 
     def test_a_start_beyond_the_end(self, broker: Broker, logs: Logs) -> None:
         """The log ends before the start: it was truncated since the plan was made, and
@@ -394,13 +396,13 @@ class ReaderContract:
         tp = logs.partition()
         logs.send(tp, *some(3))
         epoch = broker.stable_ends([tp])[tp].leader_epoch
-        for known in (epoch, None):
-            with pytest.raises(DataLossError, match="0 to 3") as lost:
+        for split_epoch in (epoch, None):
+            with pytest.raises(DataLossError, match="0 to 3") as error:
                 batches_of(
-                    self.patient(broker, plan_of(broker, tp)), Split(tp.topic, 0, 5, 9, known)
+                    self.patient(broker, plan_of(broker, tp)), Split(tp.topic, 0, 5, 9, split_epoch)
                 )
-            assert lost.value.offset == 5
-            self.skip(broker, logs, tp, 5, 9, range(5, 5), known)
+            assert error.value.offset == 5
+            self.skip(broker, logs, tp, 5, 9, range(5, 5), split_epoch)
 
     def test_a_stop_beyond_the_end(self, broker: Broker, logs: Logs) -> None:
         """The log ends before the stop: it was truncated; a data loss that names both,
@@ -411,9 +413,9 @@ class ReaderContract:
         logs.transaction(tp, *some(2), commit=False)
         with pytest.raises(
             DataLossError, match=r"to 9 are wanted, but the log holds 0 to 7"
-        ) as lost:
+        ) as error:
             batches_of(self.patient(broker, plan_of(broker, tp)), Split(tp.topic, 0, 0, 9))
-        assert (lost.value.topic, lost.value.partition) == (tp.topic, 0)
+        assert (error.value.topic, error.value.partition) == (tp.topic, 0)
         self.skip(broker, logs, tp, 2, 9, range(2, 7))
         self.skip(broker, logs, tp, 7, 9, range(7, 7))
         logs.cluster.delete_before(tp, 3)
@@ -515,16 +517,16 @@ class ReaderContract:
         tp = logs.partition()
         logs.send(tp, *some(9))
         reader = self.reader(broker, tp, rows_max=2)
-        given: list[int] = []
+        given_offsets: list[int] = []
 
         def take(batch: pa.RecordBatch) -> None:
-            given.extend(offsets([batch]))
-            if len(given) == 4:
+            given_offsets.extend(offsets([batch]))
+            if len(given_offsets) == 4:
                 raise LookupError("enough")
 
         with pytest.raises(LookupError, match="enough"):
             reader.read(Split(tp.topic, 0, 0, 9), take)
-        assert given == [0, 1, 2, 3]
+        assert given_offsets == [0, 1, 2, 3]
         self.read(broker, logs, tp, 0, 9, rows_max=2)
         assert seen(batches_of(reader, Split(tp.topic, 0, 4, 9))) == logs.seen(tp, 4, 9)
 
@@ -535,12 +537,12 @@ class ReaderContract:
         tp = logs.partition()
         logs.send(tp, *some(9))
         reader = self.reader(broker, tp, rows_max=2)
-        given: list[int] = []
+        given_offsets: list[int] = []
 
         def enough(batch: pa.RecordBatch) -> bool:
-            given.extend(offsets([batch]))
-            return 5 in given
+            given_offsets.extend(offsets([batch]))
+            return 5 in given_offsets
 
         assert read_until(reader, Split(tp.topic, 0, 0, 9), enough) is False
-        assert given == [0, 1, 2, 3, 4, 5]
+        assert given_offsets == [0, 1, 2, 3, 4, 5]
         assert read_until(reader, Split(tp.topic, 0, 6, 9), lambda _: False) is True

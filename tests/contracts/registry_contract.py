@@ -18,7 +18,9 @@ from windrow.ingest.ports.schema_registry import SchemaRegistry
 
 def named(name: str, *refers: str) -> str:
     """A record, with fields of the types that it refers to."""
-    fields = ", ".join(f'{{"name": "f{i}", "type": "{other}"}}' for i, other in enumerate(refers))
+    fields = ", ".join(
+        f'{{"name": "f{i}", "type": "{referred}"}}' for i, referred in enumerate(refers)
+    )
     return f'{{"type": "record", "name": "{name}", "fields": [{fields}]}}'
 
 
@@ -36,9 +38,9 @@ class SchemaRegistryContract:
         """
         texts = [named(f"R{n}") for n in range(4)]
         ids = [str(server.register("a/b ü-value", text)) for text in texts]
-        found = registry.of_subject("a/b ü-value", 3)
+        versions = registry.of_subject("a/b ü-value", 3)
         assert (
-            found
+            versions
             == [WriterSchema(id_, "AVRO", text) for id_, text in zip(ids, texts, strict=True)][
                 :0:-1
             ]
@@ -66,9 +68,9 @@ class SchemaRegistryContract:
         server.register("C", named("C", "D"), references=refers_to("D"))
         id_ = server.register("A", named("A", "B", "C"), references=refers_to("B", "C"))
         server.answer("DELETE", "/subjects/D", {}, None)
-        found = registry.schema(str(id_))
-        assert found is not None
-        assert found.references == (
+        schema = registry.schema(str(id_))
+        assert schema is not None
+        assert schema.references == (
             ("D", named("D")),
             ("B", named("B", "D")),
             ("C", named("C", "D")),
@@ -80,12 +82,12 @@ class SchemaRegistryContract:
         """In a circle, or more than anybody has: refused, with the schema that was asked for."""
         circle = server.register("A", named("A", "B"), references=refers_to("B"))
         server.register("B", named("B", "A"), references=refers_to("A"))
-        many = server.register(
+        wide = server.register(
             "many", named("M"), references=refers_to(*(f"S{n}" for n in range(201)))
         )
         for n in range(201):
             server.register(f"S{n}", named(f"S{n}"))
-        for id_ in (circle, many):
+        for id_ in (circle, wide):
             with pytest.raises(RefusedError, match=f"schema id {id_} "):
                 registry.schema(str(id_))
 

@@ -151,23 +151,26 @@ class SourceContract:
         receipt = joined.committed.receipt
         assert (receipt.counts.late, receipt.passed_over) == (3 - missing, missing)
         desk.send(TopicPartition(new, 0), *minutes(185))
-        (after,) = desk.run(desk.pipeline(both), 3)
-        assert (after.committed.receipt.counts.late, after.committed.receipt.passed_over) == (0, 0)
+        (later_run,) = desk.run(desk.pipeline(both), 3)
+        assert (
+            later_run.committed.receipt.counts.late,
+            later_run.committed.receipt.passed_over,
+        ) == (0, 0)
         desk.run(desk.pipeline(both), 1)
         assert desk.verdict({TopicPartition(new, 0): set(range(missing))}).ok, str(desk.verdict())
 
-    @pytest.mark.parametrize("before", ["nothing", "an empty window", "another topic"])
-    def test_a_topic_without_timestamps(self, desk: SourceDesk, before: str) -> None:
+    @pytest.mark.parametrize("history", ["nothing", "an empty window", "another topic"])
+    def test_a_topic_without_timestamps(self, desk: SourceDesk, history: str) -> None:
         """Windows in time are refused, with the topic-partition and the ways out; each of
         them reads every message: micro-batches, and timestamps from the broker.
         """
-        other, topic = desk.logs.topic(1), desk.logs.topic(1)
-        tp, names = TopicPartition(topic, 0), [other, topic]
-        if before == "an empty window":
+        other_topic, topic = desk.logs.topic(1), desk.logs.topic(1)
+        tp, names = TopicPartition(topic, 0), [other_topic, topic]
+        if history == "an empty window":
             desk.run(desk.pipeline({"topic": names}), 0)
-        if before == "another topic":
-            desk.send(TopicPartition(other, 0), *minutes(0, 61))
-            desk.run(desk.pipeline({"topic": other}), 0)
+        if history == "another topic":
+            desk.send(TopicPartition(other_topic, 0), *minutes(0, 61))
+            desk.run(desk.pipeline({"topic": other_topic}), 0)
         desk.send(tp, *[UNSTAMPED] * 5)
         with pytest.raises(
             SpecError, match=rf"^{topic}\[0\]: none of its messages has a timestamp"
@@ -195,17 +198,20 @@ class SourceContract:
         """They are in the first window, or in that in which their topic joins; behind a
         message from before the first window they are before it too.
         """
-        other, topic, old = (desk.logs.topic(1) for _ in range(3))
-        desk.send(TopicPartition(other, 0), *minutes(0, 61, 121))
+        other_topic, topic, old = (desk.logs.topic(1) for _ in range(3))
+        desk.send(TopicPartition(other_topic, 0), *minutes(0, 61, 121))
         if joins:
-            desk.run(desk.pipeline({"topic": other}), 0)
+            desk.run(desk.pipeline({"topic": other_topic}), 0)
         desk.send(TopicPartition(topic, 0), UNSTAMPED, UNSTAMPED, *minutes(5), UNSTAMPED)
         desk.send(TopicPartition(topic, 0), *minutes(62, 125))
         desk.send(TopicPartition(old, 0), UNSTAMPED, *minutes(-9), UNSTAMPED, *minutes(5, 125))
-        found = desk.run(desk.pipeline({"topic": [other, topic, old]}), 1, 0)
-        begun = found[0 if joins else 1].committed.receipt.plan
-        assert {s.topic: s.start for s in begun.splits if s.topic != other} == {topic: 0, old: 3}
-        desk.run(desk.pipeline({"topic": [other, topic, old]}), 2)
+        runs = desk.run(desk.pipeline({"topic": [other_topic, topic, old]}), 1, 0)
+        begun = runs[0 if joins else 1].committed.receipt.plan
+        assert {s.topic: s.start for s in begun.splits if s.topic != other_topic} == {
+            topic: 0,
+            old: 3,
+        }
+        desk.run(desk.pipeline({"topic": [other_topic, topic, old]}), 2)
         assert desk.verdict({TopicPartition(old, 0): {0, 1, 2}}).ok, str(desk.verdict())
 
     def test_a_pattern_finds_topics_as_they_come(self, desk: SourceDesk) -> None:
@@ -222,14 +228,14 @@ class SourceContract:
         """A topic that is gone fails the next window with its name; with `on_removed:
         drop` the others go on.
         """
-        kept, gone = desk.logs.topic(1), desk.logs.topic(1)
-        for topic in (kept, gone):
+        kept_topic, gone_topic = desk.logs.topic(1), desk.logs.topic(1)
+        for topic in (kept_topic, gone_topic):
             desk.send(TopicPartition(topic, 0), *minutes(0))
-        source = {"topic_pattern": f"{kept}|{gone}"}
+        source = {"topic_pattern": f"{kept_topic}|{gone_topic}"}
         desk.run(desk.pipeline(source), 0)
-        desk.logs.cluster.delete(gone)
-        desk.send(TopicPartition(kept, 0), *minutes(61))
-        with pytest.raises(DataLossError, match=gone):
+        desk.logs.cluster.delete(gone_topic)
+        desk.send(TopicPartition(kept_topic, 0), *minutes(61))
+        with pytest.raises(DataLossError, match=gone_topic):
             desk.run(desk.pipeline(source), 1)
         desk.run(desk.pipeline(source | {"on_removed": "drop"}), 1)
         assert desk.verdict().ok, str(desk.verdict())
@@ -242,7 +248,7 @@ class SourceContract:
         desk.send(tp, *minutes(0, 1))
         pipeline = desk.pipeline({"topic": tp.topic})
         desk.run(pipeline, 0)
-        before = desk.sent.pop(tp)
+        old_ids = desk.sent.pop(tp)
         desk.logs.recreate(tp.topic)
         desk.send(tp, *minutes(61, 62, 63))
         with pytest.raises(IdentityError, match="rebase"):
@@ -256,7 +262,7 @@ class SourceContract:
         assert [(s.start, s.stop) for s in result.committed.receipt.plan.splits] == [(0, 3)]
         assert desk.sink is not None
         assert sorted(i for piece in desk.sink.pieces() for i in piece["id"].to_pylist()) == sorted(
-            [*before.values(), *desk.sent[tp].values()]
+            [*old_ids.values(), *desk.sent[tp].values()]
         )
 
     # ----------------------------------------------------------------------------------------------
@@ -268,9 +274,9 @@ class SourceContract:
         tp = desk.logs.partition()
         desk.send(tp, *minutes(0))
         desk.logs.transaction(tp, *desk.things(*minutes(0, 1)), commit=False)
-        sent = desk.things(*minutes(2, 3))
-        desk.note(tp, desk.logs.end(tp), sent)
-        desk.logs.transaction(tp, *sent, commit=True)
+        messages = desk.things(*minutes(2, 3))
+        desk.note(tp, desk.logs.end(tp), messages)
+        desk.logs.transaction(tp, *messages, commit=True)
         desk.send(tp, *minutes(61))
         desk.logs.transaction(tp, *desk.things(*minutes(62, 63)), commit=False)
         first, second = desk.run(desk.pipeline({"topic": tp.topic}), 0, 1)
@@ -286,7 +292,7 @@ class SourceContract:
         running = desk.logs.cluster.begin(tp.topic)
         hidden = desk.things(*minutes(1))
         running.send(tp, hidden)
-        desk.logs.mirror(tp, hidden, seen=True)
+        desk.logs.mirror(tp, hidden, visible=True)
         desk.now = FIRST + timedelta(hours=1, minutes=5)
         pipeline = desk.pipeline(
             {"topic": tp.topic}, {"grid": "hourly", "start": FIRST, "delay": "5m", "max_wait": "3m"}
@@ -325,11 +331,11 @@ class SourceContract:
             desk.send(tp, *minutes(n), key=b"k")
             desk.send(tp, *minutes(n), key=b"%d" % n)
         desk.logs.compact(tp)
-        left = {m.offset for m in desk.logs.seen(tp, 0, desk.logs.end(tp))}
-        gone = {o for o in desk.sent[tp] if o not in left}
+        remaining = {m.offset for m in desk.logs.seen(tp, 0, desk.logs.end(tp))}
+        removed = {o for o in desk.sent[tp] if o not in remaining}
         desk.run(desk.pipeline({"topic": tp.topic, "split_records": 3}), 0)
-        assert gone
-        assert desk.verdict({tp: gone}).ok, str(desk.verdict())
+        assert removed
+        assert desk.verdict({tp: removed}).ok, str(desk.verdict())
 
     # ----------------------------------------------------------------------------------------------
 
@@ -370,9 +376,9 @@ class SourceContract:
         few make no batch; a request is one batch.
         """
         topic = desk.logs.topic(2)
-        one, two = TopicPartition(topic, 0), TopicPartition(topic, 1)
-        desk.send(one, *minutes(*range(10)))
-        desk.send(two, *minutes(0, 1))
+        first_tp, second_tp = TopicPartition(topic, 0), TopicPartition(topic, 1)
+        desk.send(first_tp, *minutes(*range(10)))
+        desk.send(second_tp, *minutes(0, 1))
         pipeline = desk.pipeline(
             {"topic": topic}, {"grid": "batch", "max_records": 6, "min_records": 2}
         )
@@ -382,12 +388,12 @@ class SourceContract:
             (0, 0, 4),
             (1, 0, 2),
         ]
-        again = desk.batch(pipeline, "a")
-        assert again is not None
-        assert again.recovered
+        repeated = desk.batch(pipeline, "a")
+        assert repeated is not None
+        assert repeated.recovered
         assert desk.batch(pipeline, "b") is not None
         assert desk.batch(pipeline, "c") is None
-        desk.send(two, *minutes(2, 3))
+        desk.send(second_tp, *minutes(2, 3))
         last = desk.batch(pipeline, "d")
         assert last is not None
         assert last.committed.receipt.window == Window("things", 2, 3)
@@ -475,10 +481,10 @@ class SourceContract:
         with pytest.raises(InterruptedRunError):
             desk.batch(pipeline, "a")
         desk.send(tp, *minutes(1))
-        other = desk.batch(pipeline, "b")
-        assert other is not None
-        assert other.committed.receipt.window == Window("things", 0, 1)
-        assert other.committed.receipt.counts.read == 1
+        batch = desk.batch(pipeline, "b")
+        assert batch is not None
+        assert batch.committed.receipt.window == Window("things", 0, 1)
+        assert batch.committed.receipt.counts.read == 1
         assert desk.batch(pipeline, "c") is not None
         assert desk.verdict().ok, str(desk.verdict())
 

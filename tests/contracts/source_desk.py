@@ -135,11 +135,11 @@ class SourceDesk:
 
     def note(self, tp: TopicPartition, first: int, messages: Sequence[Sent]) -> None:
         """These must be seen, from an offset on."""
-        found = {
+        ids = {
             first + i: int((m.value or b"").split(b":")[1].split(b",")[0])
             for i, m in enumerate(messages)
         }
-        self.sent.setdefault(tp, {}).update(found)
+        self.sent.setdefault(tp, {}).update(ids)
 
     def spec(
         self, source: Mapping[str, Any], window: Mapping[str, Any] | None = None, **over: Any
@@ -200,13 +200,13 @@ class SourceDesk:
         """
         assert self.sink is not None
         left_out = without or {}
-        wanted = {
-            tp: {o: i for o, i in sent.items() if o not in left_out.get(tp, set())}
-            for tp, sent in self.sent.items()
+        expected = {
+            tp: {o: i for o, i in id_by_offset.items() if o not in left_out.get(tp, set())}
+            for tp, id_by_offset in self.sent.items()
         }
         receipts = [c.receipt for c in self.sink.receipts()]
         dead = [self.sink.read_dead(r.window) for r in receipts]
-        return check(wanted, self.sink.pieces(), dead, receipts, "id")
+        return check(expected, self.sink.pieces(), dead, receipts, "id")
 
     def _sleep(self, seconds: float) -> None:
         """Time passes only here."""

@@ -36,11 +36,11 @@ class SweepContract(SinkUnderTest):
                 stopped.set()
                 assert wakes.wait(60)
 
-        def late(place: Place, path: str) -> None:
+        def late(folder: Place, path: str) -> None:
             wakes.set()
             if current_thread() is not writer:
                 writer.join(60)
-            remove(place, path)
+            remove(folder, path)
 
         with monkeypatch.context() as patch:
             patch.setattr(windows, "crash_point", stop)

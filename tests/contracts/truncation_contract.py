@@ -34,7 +34,7 @@ come after it.
 BATCH = {"grid": "batch", "max_records": 600}
 
 
-def _sent(count: int) -> list[Sent]:
+def _messages(count: int) -> list[Sent]:
     return [Sent(b"%d" % n) for n in range(count)]
 
 
@@ -42,7 +42,7 @@ def _sent(count: int) -> list[Sent]:
 class Cut:
     """A cluster whose logs were cut.
 
-    `grown` was cut at KEPT and grew again, `short` was only cut; `whole` was not cut
+    `grown` was cut at KEPT and grew again, `short` was only cut; `intact` was not cut
     and grew under the new leader, `trimmed` too, and then lost all that the old one had
     written. `old` and `new` are the leader epochs. Desks have a table each, and write
     to one `Logs`.
@@ -60,20 +60,20 @@ class Cut:
         self.broker: Broker = self.readers.broker_at("read_committed")
         logs = self.readers.logs
         topic = logs.topic(4)
-        self.grown, self.short, self.whole, self.trimmed = tps = [
+        self.grown, self.short, self.intact, self.trimmed = tps = [
             TopicPartition(topic, p) for p in range(4)
         ]
         for tp in tps:
-            logs.send(tp, *_sent(KEPT))
-            logs.send(tp, *_sent(GONE))
+            logs.send(tp, *_messages(KEPT))
+            logs.send(tp, *_messages(GONE))
         self.old = self._epoch()
         self._begin()
         logs.cut(
             self.cluster,
             {self.grown: KEPT, self.short: KEPT} | dict.fromkeys(self.topics.values(), 400),
         )
-        for tp in (self.grown, self.whole, self.trimmed):
-            logs.send(tp, *_sent(NEW))
+        for tp in (self.grown, self.intact, self.trimmed):
+            logs.send(tp, *_messages(NEW))
         logs.cluster.delete_before(self.trimmed, KEPT + GONE)
         self.new = self._epoch()
         for name, minute in (("batches", 61), ("planned", 61), ("later hours", 121)):
@@ -113,10 +113,10 @@ class Cut:
     def findings(self, name: str) -> list[Finding]:
         """What verification has to say of a scene's topic."""
         pipeline = self.pipeline(name)
-        found = verify(
+        verification = verify(
             pipeline.spec.id, pipeline.sink, pipeline.dead_letters, pipeline.ledger, pipeline.broker
         )
-        return [f for f in found.findings if f.about == "topic" and f.level == "wrong"]
+        return [f for f in verification.findings if f.about == "topic" and f.level == "wrong"]
 
     def read(
         self, tp: TopicPartition, start: int, stop: int, *epochs: int, on_loss: OnLoss = "fail"
@@ -142,16 +142,16 @@ class ReadTruncationContract:
         and the error says what happened.
         """
         for stop_epoch in (cut.old, cut.new):
-            with pytest.raises(DataLossError, match="cut off and has grown again") as lost:
+            with pytest.raises(DataLossError, match="cut off and has grown again") as error:
                 cut.read(cut.grown, 8, 14, cut.old, stop_epoch)
-            assert (lost.value.topic, lost.value.offset) == (cut.grown.topic, 8)
+            assert (error.value.topic, error.value.offset) == (cut.grown.topic, 8)
 
     def test_a_client_that_has_read_another_split_notices_a_cut_too(self, cut: Cut) -> None:
         """A worker keeps its client from split to split, and one that knows the topic's
         leaders doesn't ask about epochs by itself.
         """
         with keeping():
-            assert cut.read(cut.whole, 8, 10, cut.old, cut.old)[0] == [8, 9]
+            assert cut.read(cut.intact, 8, 10, cut.old, cut.old)[0] == [8, 9]
             with pytest.raises(DataLossError, match="cut off and has grown again"):
                 cut.read(cut.grown, 8, 14, cut.old, cut.new)
 
@@ -178,9 +178,9 @@ class ReadTruncationContract:
         """Messages of a later leader than any when the stop was frozen are not those
         that were planned; what lies before them is.
         """
-        with pytest.raises(DataLossError, match="cut off and has grown again") as lost:
+        with pytest.raises(DataLossError, match="cut off and has grown again") as error:
             cut.read(cut.grown, 2, 10, cut.old, cut.old)
-        assert lost.value.offset == KEPT
+        assert error.value.offset == KEPT
         offsets, summary = cut.read(cut.grown, 2, 10, cut.old, cut.old, on_loss="skip")
         assert (offsets, summary.read, summary.skipped, summary.next_offset) == (
             [2, 3, 4, 5],
@@ -208,8 +208,8 @@ class ReadTruncationContract:
         """Whatever the epochs, as long as all is there; also where the cluster has
         forgotten the old one, with its messages.
         """
-        assert cut.read(cut.whole, 8, 10, cut.old, cut.old)[0] == [8, 9]
-        assert cut.read(cut.whole, 8, 18, cut.old, cut.new)[0] == [*range(8, 18)]
+        assert cut.read(cut.intact, 8, 10, cut.old, cut.old)[0] == [8, 9]
+        assert cut.read(cut.intact, 8, 18, cut.old, cut.new)[0] == [*range(8, 18)]
         assert cut.read(cut.trimmed, 10, 18, cut.old, cut.new)[0] == [*range(10, 18)]
 
 
@@ -249,9 +249,9 @@ class TruncationContract(ReadTruncationContract):
         with pytest.raises(CutOffError, match=r"ends at offset 400 now, below 600.*on_loss: skip"):
             cut.run("idle batches", 1)
         assert cut.run("idle batches", 2, "skip") is None
-        (found,) = cut.findings("idle batches")
-        assert "ends at offset 400 now, below 600" in found.what
-        assert "on_loss: skip" in found.do
+        (finding,) = cut.findings("idle batches")
+        assert "ends at offset 400 now, below 600" in finding.what
+        assert "on_loss: skip" in finding.do
 
     @pytest.mark.slow
     def test_an_hour_while_the_log_ends_below_the_last(self, cut: Cut) -> None:
@@ -285,8 +285,8 @@ class TruncationContract(ReadTruncationContract):
         ) as refused:
             cut.run("later hours", 1)
         assert refused.value.exit_code == 1
-        (found,) = cut.findings("later hours")
-        assert "was cut off below offset 700 and has grown again" in found.what
+        (finding,) = cut.findings("later hours")
+        assert "was cut off below offset 700 and has grown again" in finding.what
         result = cut.run("later hours", 1, "skip")
         assert result is not None
         assert (

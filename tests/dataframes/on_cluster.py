@@ -37,11 +37,11 @@ def kafka() -> str:
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
     """On the cluster."""
-    made = spark_session(
+    session = spark_session(
         os.environ[MASTER], {"spark.driver.host": "127.0.0.1", "spark.executor.memory": "512m"}
     )
-    yield made
-    made.stop()
+    yield session
+    session.stop()
 
 
 def test_each_batch_is_there_once(spark: SparkSession, ground: Ground) -> None:

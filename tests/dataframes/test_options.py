@@ -32,7 +32,7 @@ def test_a_mode_is_written_as_sparks_own_are() -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "says"),
+    ("options", "says"),
     [
         ({"splits": SPLITS}, "exactly one of spec and bootstrap_servers"),
         (
@@ -92,11 +92,11 @@ def test_a_mode_is_written_as_sparks_own_are() -> None:
         ),
     ],
 )
-def test_what_makes_no_sense_is_refused(given: dict[str, str], says: str) -> None:
+def test_what_makes_no_sense_is_refused(options: dict[str, str], says: str) -> None:
     """Each mistake is told at its option, before anything is asked, and without what
     may be a secret.
     """
     with pytest.raises(SpecError) as refused:
-        read_options(given)
+        read_options(options)
     assert says in str(refused.value)
     assert "hush" not in str(refused.value)

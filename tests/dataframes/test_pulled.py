@@ -40,12 +40,12 @@ def test_who_stops_asking_ends_the_read() -> None:
     """The read's own clean-up has run when the iterator is closed: no client is left
     open by a `limit()`.
     """
-    given, closed = [], []
+    yielded, closed = [], []
 
     def read(take: Take) -> None:
         try:
             for n in range(100):
-                given.append(n)
+                yielded.append(n)
                 take(batch(n))
         finally:
             closed.append(True)
@@ -54,4 +54,4 @@ def test_who_stops_asking_ends_the_read() -> None:
     next(batches)
     batches.close()  # type: ignore[attr-defined]  # a generator
     assert closed == [True]
-    assert len(given) <= 3
+    assert len(yielded) <= 3

@@ -65,7 +65,7 @@ def ground(kafka: str, tmp_path: Path) -> Ground:
 
 
 def each_once(*ranges: range) -> Counter[int]:
-    return Counter(n for each in ranges for n in each)
+    return Counter(n for numbers in ranges for n in numbers)
 
 
 class TestOnSpark:
@@ -88,11 +88,11 @@ class TestOnSpark:
         ground.write(spark.read.parquet(files), 3)
         assert ground.ids() == each_once(range(500), range(1000, 1010))
         message = ground.messages()[0]
-        told = dict(message.headers() or ())
-        assert {"windrow.origin"} == set(told)
+        headers = dict(message.headers() or ())
+        assert {"windrow.origin"} == set(headers)
         number = json.loads(message.value() or b"")["id"]
         assert re.fullmatch(
-            rb"out/batch-000000007/out/\d+/\d+/", bytes(told["windrow.origin"] or b"")
+            rb"out/batch-000000007/out/\d+/\d+/", bytes(headers["windrow.origin"] or b"")
         )
         assert message.key() == b'{"id":%d}' % number
         assert not list((ground.folder / "staging").rglob("*.arrow")), (
@@ -129,11 +129,11 @@ class TestOnSpark:
         self, spark: SparkSession, ground: Ground
     ) -> None:
         """By a later write; what may be of one that is still at it stays."""
-        left = ground.folder / "staging" / "staged" / "batch-000000009"
-        left.mkdir(parents=True)
+        leftover = ground.folder / "staging" / "staged" / "batch-000000009"
+        leftover.mkdir(parents=True)
         for name, days in (("old", 8), ("new", 6)):
-            (left / f"{name}.arrow").touch()
-            os.utime(left / f"{name}.arrow", (time.time() - days * 86_400,) * 2)
+            (leftover / f"{name}.arrow").touch()
+            os.utime(leftover / f"{name}.arrow", (time.time() - days * 86_400,) * 2)
         ground.write(spark.range(3), 1)
         assert [path.name for path in (ground.folder / "staging").rglob("*.arrow")] == ["new.arrow"]
 
@@ -160,7 +160,7 @@ class TestOnSpark:
         by_partition: dict[int, list[int]] = {0: [], 1: []}
         for message in ground.messages():
             by_partition[message.partition() or 0].append(json.loads(message.value() or b"")["id"])
-        assert all(found == sorted(found) and found for found in by_partition.values())
+        assert all(ids == sorted(ids) and ids for ids in by_partition.values())
 
     @pytest.mark.long
     def test_values_as_bytes_with_a_topic_each(
@@ -170,17 +170,18 @@ class TestOnSpark:
         that the file doesn't have refuses the batch.
         """
         ground = Ground(kafka, tmp_path)
-        other = create_topic(kafka)
+        other_topic = create_topic(kafka)
         ground.spec.write_text(
-            f"id: out\nsink:\n  bootstrap_servers: '{kafka}'\n  topics: [{ground.topic}, {other}]\n"
+            f"id: out\nsink:\n  bootstrap_servers: '{kafka}'\n  topics: [{ground.topic},"
+            f" {other_topic}]\n"
             f"  topic_column: topic\n  control_topic: {ground.topic}.windrow\n  staging:"
             " ./staging\n  key: {format: raw, columns: [key]}\n  value: {format: raw, columns:"
             " [value]}\n"
         )
-        made = [(b"k1", b"\x00v", ground.topic), (None, b"w", other)]
-        ground.write(spark.createDataFrame(made, "key binary, value binary, topic string"), 1)
+        rows = [(b"k1", b"\x00v", ground.topic), (None, b"w", other_topic)]
+        ground.write(spark.createDataFrame(rows, "key binary, value binary, topic string"), 1)
         assert [(m.key(), m.value()) for m in ground.messages()] == [(b"k1", b"\x00v")]
-        assert [(m.key(), m.value()) for m in committed(kafka, other)] == [(None, b"w")]
+        assert [(m.key(), m.value()) for m in committed(kafka, other_topic)] == [(None, b"w")]
         with pytest.raises(Exception, match=r"none of sink\.topics"):
             ground.write(
                 spark.createDataFrame(
@@ -321,13 +322,13 @@ class TestThatDies:
         both are told that it is there.
         """
         both = [process(ground) for _ in range(2)]
-        assert [each.wait(LIMIT) for each in both] == [0, 0]
+        assert [writer.wait(LIMIT) for writer in both] == [0, 0]
         assert ground.ids() == each_once(range(200))
 
 
 def test_all_that_is_wrong_with_the_options() -> None:
     """At once, and what isn't known is refused."""
-    with pytest.raises(SpecError) as told:
+    with pytest.raises(SpecError) as error:
         write_options({"batch": "-1", "bath": "1", "path": "x"})
     for part in (
         "spec: is missing",
@@ -335,7 +336,7 @@ def test_all_that_is_wrong_with_the_options() -> None:
         "bath: unknown",
         "save()",
     ):
-        assert part in told.value.what
+        assert part in error.value.what
 
 
 REFUSED: list[tuple[str, str]] = [
@@ -386,6 +387,6 @@ REFUSED: list[tuple[str, str]] = [
 def test_what_a_file_cannot_say(tmp_path: Path, text: str, says: str) -> None:
     """What a pipeline's sink may be, and a write can't be, is told with its place."""
     (tmp_path / "out.yaml").write_text(text)
-    with pytest.raises(SpecError) as told:
+    with pytest.raises(SpecError) as error:
         read_write_spec(tmp_path / "out.yaml")
-    assert says in told.value.what
+    assert says in error.value.what

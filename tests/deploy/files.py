@@ -37,13 +37,13 @@ def dockerfile() -> list[Line]:
     """The instructions of the Dockerfile, in order, without comments."""
     parser = DockerfileParser(fileobj=BytesIO((DEPLOY / "Dockerfile").read_bytes()))
     return [
-        Line(each["instruction"], each["value"])
-        for each in parser.structure
-        if each["instruction"] != "COMMENT"
+        Line(instruction["instruction"], instruction["value"])
+        for instruction in parser.structure
+        if instruction["instruction"] != "COMMENT"
     ]
 
 
-def copied() -> list[tuple[str, str]]:
+def copies() -> list[tuple[str, str]]:
     """What the image takes from the project, each with the place that it gets there."""
     lines = [
         shlex.split(line.value)
@@ -58,7 +58,7 @@ def compose(text: str, variables: Mapping[str, str]) -> dict[str, Any]:
 
     One that isn't told, or another form of one than `${NAME:?why}`, is an error.
     """
-    filled = _VARIABLE.sub(lambda found: variables[found[1]], text)
+    filled = _VARIABLE.sub(lambda match: variables[match[1]], text)
     assert "$" not in filled
     loaded = yaml.safe_load(filled)
     assert isinstance(loaded, dict)

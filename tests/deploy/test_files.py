@@ -17,7 +17,7 @@ import pytest
 import yaml
 from packaging.specifiers import SpecifierSet
 
-from tests.deploy.containers import laid_out
+from tests.deploy.containers import lay_out
 from tests.deploy.files import (
     ASKED,
     COMPOSE,
@@ -25,7 +25,7 @@ from tests.deploy.files import (
     IMAGE,
     ROOT,
     compose,
-    copied,
+    copies,
     dockerfile,
     ours,
     services,
@@ -49,9 +49,11 @@ def literal_secrets(where: Any, name: str = "") -> list[str]:
     one is fine, and so is a URL without one.
     """
     if isinstance(where, dict):
-        return [found for key, value in where.items() for found in literal_secrets(value, str(key))]
+        return [
+            secret for key, value in where.items() for secret in literal_secrets(value, str(key))
+        ]
     if isinstance(where, list):
-        return [found for value in where for found in literal_secrets(value, name)]
+        return [secret for value in where for secret in literal_secrets(value, name)]
     text = str(where)
     written = SECRET.search(name) and not name.endswith("_FILE") and name not in {"file", "secrets"}
     return [f"{name}: {text}"] if written or re.search(r"://[^/@\s]*:[^/@\s]*@", text) else []
@@ -85,7 +87,7 @@ def test_what_the_image_copies_is_there() -> None:
         for line in (DEPLOY / "Dockerfile.dockerignore").read_text().splitlines()
         if line.startswith("!")
     }
-    assert {source for source, _ in copied()} == let_through
+    assert {source for source, _ in copies()} == let_through
     assert [source for source in let_through if not (ROOT / source).exists()] == []
 
 
@@ -116,9 +118,9 @@ def test_the_image_has_the_locks_packages() -> None:
     installs = re.findall(r"(?:pip|uv pip) install [^&]+", runs)
     assert len(installs) == 3
     assert [
-        each
-        for each in installs
-        if not re.search(r"--require-hashes|--(build-)?constraint requirements\.lock", each)
+        install
+        for install in installs
+        if not re.search(r"--require-hashes|--(build-)?constraint requirements\.lock", install)
     ] == []
     assert not re.search(r"curl|wget|git clone|--index|://", runs)
 
@@ -128,12 +130,15 @@ def uv_commands() -> list[list[str]]:
     environment: only looked at, and without a network.
     """
     runs = " && ".join(line.value for line in dockerfile() if line.word == "RUN")
-    told = [shlex.split(found) for found in re.findall(r"tools/bin/uv [^&]+", runs)]
-    here = {"tools/bin/uv": str(Path(sys.executable).parent / "uv"), "/opt/venv": sys.prefix}
-    return [[*(here.get(word, word) for word in words), "--dry-run", "--offline"] for words in told]
+    commands = [shlex.split(command) for command in re.findall(r"tools/bin/uv [^&]+", runs)]
+    path_here = {"tools/bin/uv": str(Path(sys.executable).parent / "uv"), "/opt/venv": sys.prefix}
+    return [
+        [*(path_here.get(word, word) for word in words), "--dry-run", "--offline"]
+        for words in commands
+    ]
 
 
-def tried(words: list[str], folder: Path) -> str:
+def dry_run_of(words: list[str], folder: Path) -> str:
     """What uv says that it would do in a folder; nothing where it can't."""
     done = subprocess.run(
         words, cwd=folder, capture_output=True, text=True, check=False, timeout=120
@@ -148,15 +153,15 @@ def test_its_packages_are_those_of_the_lock(tmp_path: Path) -> None:
     Uv itself is cut out of the lock with its hashes, by the line that the image has for it.
     """
     packages, project = uv_commands()
-    assert "Would make no changes" in tried(packages, ROOT)
-    assert "+ windrow-ingest @ file://" in tried(project, ROOT)
+    assert "Would make no changes" in dry_run_of(packages, ROOT)
+    assert "+ windrow-ingest @ file://" in dry_run_of(project, ROOT)
     for name in ("pyproject.toml", "README.md", "LICENSE"):
         (tmp_path / name).write_bytes((ROOT / name).read_bytes())
     lock = (ROOT / "requirements.lock").read_text(encoding="utf-8")
     (tmp_path / "requirements.lock").write_text(
         re.sub(r"^msgspec==\S+", "msgspec==0.0.1", lock, flags=re.MULTILINE)
     )
-    assert tried(packages, tmp_path) == ""
+    assert dry_run_of(packages, tmp_path) == ""
     (tmp_path / "requirements.lock").write_text(lock)
     [cuts] = re.findall(
         r"sed -n [^&]+", " && ".join(line.value for line in dockerfile() if line.word == "RUN")
@@ -239,50 +244,50 @@ def test_what_its_services_name_is_there() -> None:
     beside it, and none is there for nothing.
     """
     document = compose(COMPOSE.read_text(encoding="utf-8"), ASKED)
-    found = document["services"]
+    services_of_file = document["services"]
     volumes = {
         volume.partition(":")[0]
-        for service in found.values()
+        for service in services_of_file.values()
         for volume in service.get("volumes", [])
     }
     assert {name for name in volumes if not name.startswith(".")} == set(document["volumes"])
     assert [name for name in volumes if name.startswith(".") and not (DEPLOY / name).exists()] == []
-    assert {name for service in found.values() for name in service.get("secrets", [])} == set(
-        document["secrets"]
-    )
-    assert {name for service in found.values() for name in service.get("depends_on", [])} <= set(
-        found
-    )
+    assert {
+        name for service in services_of_file.values() for name in service.get("secrets", [])
+    } == set(document["secrets"])
+    assert {
+        name for service in services_of_file.values() for name in service.get("depends_on", [])
+    } <= set(services_of_file)
     waited = [
-        (name, other)
-        for name, service in found.items()
+        (name, dependency)
+        for name, service in services_of_file.items()
         if isinstance(service.get("depends_on"), dict)
-        for other, how in service["depends_on"].items()
-        if how["condition"] == "service_healthy"
+        for dependency, options in service["depends_on"].items()
+        if options["condition"] == "service_healthy"
     ]
-    assert [pair for pair in waited if "healthcheck" not in found[pair[1]]] == []
+    assert [pair for pair in waited if "healthcheck" not in services_of_file[pair[1]]] == []
 
 
 def test_every_volume_belongs_to_the_images_user() -> None:
     """A volume that our services share lies over a folder that the image has made for
     its user: else only root could write to it.
     """
-    [made] = [line.value for line in dockerfile() if "install --directory" in line.value]
+    [install_line] = [line.value for line in dockerfile() if "install --directory" in line.value]
     places = {
         volume.split(":")[1]
         for service in ours().values()
         for volume in service.get("volumes", [])
         if volume[0] != "."
     }
-    assert [place for place in places if f" {place} " not in made] == []
+    assert [target for target in places if f" {target} " not in install_line] == []
 
 
 def test_every_program_is_in_the_image() -> None:
     """What a service of ours begins, or is looked at by, is a command of the
     environment, or a file that the image copies.
     """
-    paths = {target + Path(source).name for source, target in copied()} | {
-        target for _, target in copied()
+    paths = {target + Path(source).name for source, target in copies()} | {
+        target for _, target in copies()
     }
     begun = [service["command"] for service in ours().values()]
     begun += [
@@ -354,12 +359,14 @@ def test_the_pipelines_have_one_name() -> None:
     them, and their own project.
     """
     command = services()["code"]["command"]
-    [place] = yaml.safe_load((DEPLOY / "workspace.yaml").read_text(encoding="utf-8"))["load_from"]
+    [code_location] = yaml.safe_load((DEPLOY / "workspace.yaml").read_text(encoding="utf-8"))[
+        "load_from"
+    ]
     project = tomllib.loads((DEPLOY / "project" / "pyproject.toml").read_text(encoding="utf-8"))[
         "tool"
     ]["dg"]["project"]
     served = command[command.index("--location-name") + 1]
-    assert served == place["grpc_server"]["location_name"] == project["code_location_name"]
+    assert served == code_location["grpc_server"]["location_name"] == project["code_location_name"]
 
 
 def test_the_pipeline_loads(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -387,7 +394,7 @@ WORKER = "    secrets: [kafka-password, kafka-ca]\n    volumes:\n      - lake:/l
 
 
 @pytest.mark.parametrize(
-    ("instead", "lost"),
+    ("worker_lines", "missing_paths"),
     [
         (WORKER, set()),
         (
@@ -399,16 +406,16 @@ WORKER = "    secrets: [kafka-password, kafka-ca]\n    volumes:\n      - lake:/l
     ],
 )
 def test_workers_are_given_what_the_pipeline_names(
-    instead: str, lost: set[str], tmp_path: Path
+    worker_lines: str, missing_paths: set[str], tmp_path: Path
 ) -> None:
     """The services that read its spec have each place in it in common; the twins, where
     workers lack one, are found out.
     """
     text = COMPOSE.read_text(encoding="utf-8")
     assert text.count(WORKER) == 1
-    laid_out(text.replace(WORKER, instead), tmp_path, "127.0.0.1:1", {})
+    lay_out(text.replace(WORKER, worker_lines), tmp_path, "127.0.0.1:1", {})
     [spec] = (tmp_path / "deploy" / "project").rglob("defs.yaml")
     assert (
         set(re.findall(r"not there(\S+?)}?$", spec.read_text(encoding="utf-8"), re.MULTILINE))
-        == lost
+        == missing_paths
     )

@@ -87,15 +87,15 @@ def test_a_window_goes_through_all_of_them(broker: SecureBroker, tmp_path: Path)
         version = DeltaTable(str(table)).version()
         rows = pl.read_delta(str(table), use_pyarrow=True)
         assert sorted(rows["order_id"]) == list(range(1, 201))
-        again = materialize(services)
+        second = materialize(services)
         assert DeltaTable(str(table)).version() == version
-        seen = [
-            (each["runId"], *shown(each))
-            for each in services.ask(SHOWN)["assetOrError"]["assetMaterializations"]
+        events = [
+            (event["runId"], *offsets_shown_by(event))
+            for event in services.ask(SHOWN)["assetOrError"]["assetMaterializations"]
         ]
         offsets = {"shop.orders": {"0": [0, 100], "1": [0, 100]}}
-        assert seen == [(again, offsets, True), (first, offsets, None)]
-        assert kept(services, first) == offsets
+        assert events == [(second, offsets, True), (first, offsets, None)]
+        assert stored_offsets(services, first) == offsets
         assert list((services.volumes / "logs").rglob(f"{first}/**/*.err")), (
             "what the run said is not where the webserver looks"
         )
@@ -110,13 +110,13 @@ def materialize(services: Composition) -> str:
         "repositoryName": "__repository__",
         "pipelineName": "__ASSET_JOB",
     }
-    of = {
+    launch_options = {
         "mode": "default",
         "runConfigData": "{}",
         "selector": {**where, "assetSelection": [{"path": ["orders"]}]},
         "executionMetadata": {"tags": [{"key": "dagster/partition", "value": HOUR}]},
     }
-    launched = services.ask(LAUNCH, of=of)["launchPipelineExecution"]
+    launched = services.ask(LAUNCH, of=launch_options)["launchPipelineExecution"]
     assert launched["__typename"] == "LaunchRunSuccess", launched
     run = str(launched["run"]["runId"])
     states: list[str] = []
@@ -126,11 +126,11 @@ def materialize(services: Composition) -> str:
         return states[-1] in {"SUCCESS", "FAILURE", "CANCELED"}
 
     until(over, "the run doesn't end", services.all_live)
-    assert states[-1] == "SUCCESS", services.said()
+    assert states[-1] == "SUCCESS", services.last_words()
     return run
 
 
-def shown(materialization: Any) -> tuple[str, str, Any]:
+def offsets_shown_by(materialization: Any) -> tuple[str, str, Any]:
     """The offsets that the webserver shows, and whether the window was committed before."""
     assert materialization["partition"] == HOUR
     entries = {entry["label"]: entry for entry in materialization["metadataEntries"]}
@@ -140,28 +140,30 @@ def shown(materialization: Any) -> tuple[str, str, Any]:
 
 
 def _ranges(receipt: Any) -> Any:
-    found: dict[str, dict[str, list[int]]] = {}
+    ranges: dict[str, dict[str, list[int]]] = {}
     for split in receipt["plan"]["splits"]:
-        found.setdefault(split["topic"], {})[str(split["partition"])] = [
+        ranges.setdefault(split["topic"], {})[str(split["partition"])] = [
             split["start"],
             split["stop"],
         ]
-    return found
+    return ranges
 
 
-def kept(services: Composition, run: str) -> Any:
+def stored_offsets(services: Composition, run: str) -> Any:
     """The offsets of a run's materialization in Dagster's storage, asked for as the
     services do: by network, with the password.
     """
-    where = f"host={services.containers['postgres'].address} port=5432 user=windrow dbname=windrow"
-    asked = (
+    conninfo = (
+        f"host={services.containers['postgres'].address} port=5432 user=windrow dbname=windrow"
+    )
+    query = (
         "SELECT event FROM event_logs WHERE run_id = %s AND partition = %s AND dagster_event_type ="
         " 'ASSET_MATERIALIZATION' AND asset_key = '[\"orders\"]'"
     )
-    with psycopg.connect(where, password=DATABASE_PASSWORD) as connection:
-        [[event]] = connection.execute(asked, (run, HOUR)).fetchall()
+    with psycopg.connect(conninfo, password=DATABASE_PASSWORD) as connection:
+        [[event]] = connection.execute(query, (run, HOUR)).fetchall()
     entries = json.loads(event)["dagster_event"]["event_specific_data"]["materialization"][
         "metadata_entries"
     ]
-    [found] = [entry for entry in entries if entry["label"] == "receipt"]
-    return _ranges(found["entry_data"]["data"])
+    [receipt_entry] = [entry for entry in entries if entry["label"] == "receipt"]
+    return _ranges(receipt_entry["entry_data"]["data"])

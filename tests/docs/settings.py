@@ -77,7 +77,7 @@ class Table:
     have; `kind` where it is one of several.
     """
 
-    place: str
+    prefix: str
     about: str
     kind: str | None
     fields: Mapping[str, FieldInfo]
@@ -85,7 +85,7 @@ class Table:
     @property
     def heading(self) -> str:
         """`source.start`, or `sink (kind: delta)`."""
-        name = f"`{self.place}`" if self.place else "The pipeline"
+        name = f"`{self.prefix}`" if self.prefix else "The pipeline"
         return name if self.kind is None else f"{name}, {self.kind}"
 
     def settings(self) -> Iterator[tuple[str, FieldInfo]]:
@@ -93,43 +93,43 @@ class Table:
         else, and without what nobody writes.
         """
         for name, field in self.fields.items():
-            here = field.alias or name
+            option_name = field.alias or name
             by_kind = OfItsKind.of(field) is not None and not _told_elsewhere(field)
             if (
                 name not in NOT_WRITTEN
                 and not by_kind
                 and not (_models(field.annotation) and not _values(field))
             ):
-                yield (f"{self.place}.{here}" if self.place else here), field
+                yield (f"{self.prefix}.{option_name}" if self.prefix else option_name), field
 
 
-def tables(model: type[BaseModel] = PipelineSpec, place: str = "") -> Iterator[Table]:
+def tables(model: type[BaseModel] = PipelineSpec, prefix: str = "") -> Iterator[Table]:
     """A section's table, then those of the sections in it."""
-    yield from _tables_of(model.model_fields, place, "", None)
+    yield from _tables_of(model.model_fields, prefix, "", None)
 
 
 def _tables_of(
-    fields: Mapping[str, FieldInfo], place: str, about: str, kind: str | None
+    fields: Mapping[str, FieldInfo], prefix: str, about: str, kind: str | None
 ) -> Iterator[Table]:
-    yield Table(place, about, kind, fields)
+    yield Table(prefix, about, kind, fields)
     for name, field in fields.items():
-        here = f"{place}.{field.alias or name}" if place else field.alias or name
+        dotted_name = f"{prefix}.{field.alias or name}" if prefix else field.alias or name
         by_kind = OfItsKind.of(field)
         if name in NOT_WRITTEN or _told_elsewhere(field):
             continue
         if by_kind is not None:
-            yield from _tables_by_kind(by_kind, here, field.description or "")
+            yield from _tables_by_kind(by_kind, dotted_name, field.description or "")
             continue
         by_option = _by_option(field)
         if by_option is not None:
             for named, section in by_option.sections().items():
-                yield from _tables_of(section.model_fields, here, "", f"`{named}`")
+                yield from _tables_of(section.model_fields, dotted_name, "", f"`{named}`")
             continue
         below = _models(field.annotation)
         for section in below:
             yield from _tables_of(
                 section.model_fields,
-                here,
+                dotted_name,
                 field.description or "",
                 _kind(section) if len(below) > 1 else None,
             )
@@ -137,7 +137,9 @@ def _tables_of(
 
 def _by_option(field: FieldInfo) -> OfItsOption | None:
     """The kinds of a section, or of the sections of a list; None where there are none."""
-    marks = [m for of in typing.get_args(field.annotation) for m in getattr(of, "__metadata__", ())]
+    marks = [
+        m for part in typing.get_args(field.annotation) for m in getattr(part, "__metadata__", ())
+    ]
     return next((m for m in (*field.metadata, *marks) if isinstance(m, OfItsOption)), None)
 
 
@@ -150,7 +152,7 @@ def _told_elsewhere(field: FieldInfo) -> bool:
     )
 
 
-def _tables_by_kind(by_kind: OfItsKind, place: str, about: str) -> Iterator[Table]:
+def _tables_by_kind(by_kind: OfItsKind, prefix: str, about: str) -> Iterator[Table]:
     """What all kinds have once, then what each has of its own.
 
     The option that tells them apart has the words of all.
@@ -171,21 +173,23 @@ def _tables_by_kind(by_kind: OfItsKind, place: str, about: str) -> Iterator[Tabl
     )  # type: ignore[arg-type]
     yield from _tables_of(
         {by_kind.option: option, **{name: first[name] for name in same if name != by_kind.option}},
-        place,
+        prefix,
         about,
         None,
     )
     for name, section in sections.items():
-        own = {n: f for n, f in section.model_fields.items() if n not in {by_kind.option, *same}}
-        yield from _tables_of(own, place, "", f"`{by_kind.option}: {name}`")
+        kind_fields = {
+            n: f for n, f in section.model_fields.items() if n not in {by_kind.option, *same}
+        }
+        yield from _tables_of(kind_fields, prefix, "", f"`{by_kind.option}: {name}`")
 
 
-def _alike(one: FieldInfo, other: FieldInfo) -> bool:
+def _alike(first: FieldInfo, second: FieldInfo) -> bool:
     """Returns whether two sections say the same of a setting."""
-    return (one.annotation, one.description, repr(one.default)) == (
-        other.annotation,
-        other.description,
-        repr(other.default),
+    return (first.annotation, first.description, repr(first.default)) == (
+        second.annotation,
+        second.description,
+        repr(second.default),
     )
 
 
@@ -193,11 +197,11 @@ def settings(model: type[BaseModel] = PipelineSpec) -> dict[str, FieldInfo]:
     """Every setting by its dotted name; one that several kinds of a section have is the
     first kind's.
     """
-    found: dict[str, FieldInfo] = {}
+    field_by_name: dict[str, FieldInfo] = {}
     for table in tables(model):
         for name, field in table.settings():
-            found.setdefault(name, field)
-    return found
+            field_by_name.setdefault(name, field)
+    return field_by_name
 
 
 def page() -> str:
@@ -213,8 +217,8 @@ def page() -> str:
     )
 
 
-def _tables(of: Iterable[Table]) -> Iterator[str]:
-    for table in of:
+def _tables(setting_tables: Iterable[Table]) -> Iterator[str]:
+    for table in setting_tables:
         rows = [_row(name, field) for name, field in table.settings()]
         if rows:
             yield (
@@ -252,19 +256,19 @@ def _row(name: str, field: FieldInfo) -> str:
 
 def _values(field: FieldInfo) -> str:
     """Which values it takes: what is said of the field itself, else of its type."""
-    own = [mark.words for mark in field.metadata if isinstance(mark, Values)]
-    words = [own[-1]] if own else list(_words(field.annotation))
+    field_words = [mark.words for mark in field.metadata if isinstance(mark, Values)]
+    words = [field_words[-1]] if field_words else list(_words(field.annotation))
     below = words and _models(field.annotation) and not _told_elsewhere(field)
     return " ".join([", ".join(words), "or a section of its own, below" if below else ""]).strip()
 
 
 def _words(annotation: object) -> Iterator[str]:
     """Of the types in an annotation, the outermost that says its values."""
-    own = [
+    type_words = [
         mark.words for mark in getattr(annotation, "__metadata__", ()) if isinstance(mark, Values)
     ]
-    if own:
-        yield own[-1]
+    if type_words:
+        yield type_words[-1]
     elif typing.get_origin(annotation) is typing.Literal:
         yield from (f"`{word}`" for word in typing.get_args(annotation))
     elif annotation is bool:
@@ -278,9 +282,9 @@ def _words(annotation: object) -> Iterator[str]:
 
 def _default(field: FieldInfo) -> str:
     """As it would be written."""
-    told = [mark.words for mark in field.metadata if isinstance(mark, Default)]
-    if told:
-        return told[-1]
+    default_words = [mark.words for mark in field.metadata if isinstance(mark, Default)]
+    if default_words:
+        return default_words[-1]
     if field.is_required():
         return "required"
     value = field.default if field.default_factory is None else None

@@ -86,8 +86,10 @@ def pipeline(folder: Path, broker: str, topic: str) -> None:
     shutil.copy(ROOT / "tests" / "integration" / "things.py", folder / "payments")
     (folder / "definitions.py").write_text(DEFINITIONS)
     first = int(datetime(2026, 1, 5, 9, tzinfo=UTC).timestamp() * 1000)
-    at = [first + (20 * n + 1) * 60_000 for n in range(12)]
-    produce(broker, topic, [Put(b'{"id": %d, "name": null}' % n, t) for n, t in enumerate(at)])
+    timestamps = [first + (20 * n + 1) * 60_000 for n in range(12)]
+    produce(
+        broker, topic, [Put(b'{"id": %d, "name": null}' % n, t) for n, t in enumerate(timestamps)]
+    )
 
 
 @contextmanager
@@ -120,8 +122,8 @@ def dagster(folder: Path, port: str, env: dict[str, str]) -> Iterator[None]:
 def answers(port: str) -> bool:
     """Whether the webserver is up."""
     try:
-        with urlopen(f"http://127.0.0.1:{port}/server_info", timeout=10) as answer:
-            return bool(answer.status == 200)
+        with urlopen(f"http://127.0.0.1:{port}/server_info", timeout=10) as response:
+            return bool(response.status == 200)
     except OSError:
         return False
 
@@ -155,9 +157,13 @@ def test_the_page_is_true(kafka: str, topic: TopicFactory, tmp_path: Path) -> No
             check=False,
             timeout=1500,
         )
-    said = dict(part.split("\n", 1) for part in done.stdout.split("=== ")[1:])
+    output_by_heading = dict(part.split("\n", 1) for part in done.stdout.split("=== ")[1:])
     assert done.returncode == 0, done.stdout[-6000:]
-    assert SAID.keys() <= said.keys()
-    for heading, wanted in SAID.items():
-        for words in wanted:
-            assert re.search(words, said[heading]), (heading, words, said[heading])
+    assert SAID.keys() <= output_by_heading.keys()
+    for heading, expected in SAID.items():
+        for words in expected:
+            assert re.search(words, output_by_heading[heading]), (
+                heading,
+                words,
+                output_by_heading[heading],
+            )

@@ -129,7 +129,7 @@ def test_each_message_becomes_what_stands_beside_it(
     """
     (tmp_path / "schema.py").write_text(example.schema)
     (tmp_path / "visit.proto").write_text(example.proto)
-    told = (
+    spec_text = (
         SPEC.replace(
             "topic: examples", f"topic: examples, registry: {{url: '{schema_registry.url}'}}"
         )
@@ -143,7 +143,7 @@ def test_each_message_becomes_what_stands_beside_it(
             json.dumps(schema) if is_avro else schema,
             "AVRO" if is_avro else "PROTOBUF",
         )
-    (tmp_path / "defs.yaml").write_text(told + example.decode)
+    (tmp_path / "defs.yaml").write_text(spec_text + example.decode)
     spec = load_spec(tmp_path / "defs.yaml")
     assert table_columns(spec).columns
     decoder = make_decoder(spec.decode, tmp_path)
@@ -163,21 +163,21 @@ def test_each_message_becomes_what_stands_beside_it(
         )
     )
     shutil.rmtree(tmp_path)
-    there, chain = pickle.loads(packed)
-    decode = there.open()
+    unpickled, chain = pickle.loads(packed)
+    decode = unpickled.open()
     rules = chain.open()
     for message in example.messages:
         key, value = octets(message.get("key", "none")), octets(message["value"])
         messages = valued([value], [key], [headers(message.get("headers", ""))])
-        found = rules(decode(messages), messages)
-        assert became(found) == message["becomes"], message
+        decoded = rules(decode(messages), messages)
+        assert became(decoded) == message["becomes"], message
 
 
 def test_every_format_has_an_example() -> None:
     """Whatever a value or a key may be is shown."""
-    said = [
+    formats_of_examples = [
         re.findall(r"^  format: ([\w-]+)", example.decode, re.MULTILINE) or ["json"]
         for example in EXAMPLES
     ]
-    assert {formats[0] for formats in said} == set(FORMATS)
+    assert {formats[0] for formats in formats_of_examples} == set(FORMATS)
     assert set(KEY_FORMATS) <= set(FORMATS)

@@ -34,21 +34,21 @@ def prose(page: str) -> str:
     return re.sub(r"^```.*?^```", "", text(page), flags=re.DOTALL | re.MULTILINE)
 
 
-def defined(path: Path) -> set[str]:
+def names_in(path: Path) -> set[str]:
     """The names that a module defines at its top, and the methods of its classes."""
-    found = set()
+    names = set()
     for node in ast.parse(path.read_text(encoding="utf-8")).body:
         if isinstance(node, ast.ClassDef | ast.FunctionDef):
-            found.add(node.name)
-            found |= (
+            names.add(node.name)
+            names |= (
                 {part.name for part in node.body if isinstance(part, ast.FunctionDef)}
                 if isinstance(node, ast.ClassDef)
                 else set()
             )
         elif isinstance(node, ast.Assign | ast.AnnAssign):
             targets = node.targets if isinstance(node, ast.Assign) else [node.target]
-            found |= {target.id for target in targets if isinstance(target, ast.Name)}
-    return found
+            names |= {target.id for target in targets if isinstance(target, ast.Name)}
+    return names
 
 
 def anchors(page: str) -> set[str]:
@@ -62,32 +62,32 @@ def test_every_path_is_there(page: str) -> None:
     """A reader who follows a path finds the file, and in it the names that stand behind
     the path.
     """
-    wrong = []
+    bad_spans = []
     for span in re.findall(r"`([^`\n]+)`", prose(page)):
         meant = PATH.fullmatch(span)
         if meant is None:
             continue
         path = ROOT / meant[1]
         names = set(meant[2].split(", ")) if meant[2] else set()
-        if not path.exists() or (names and not names <= defined(path)):
-            wrong.append(span)
-    assert wrong == []
+        if not path.exists() or (names and not names <= names_in(path)):
+            bad_spans.append(span)
+    assert bad_spans == []
 
 
 @pytest.mark.parametrize("page", PAGES)
 def test_every_link_leads_somewhere(page: str) -> None:
     """Links within the project lead to a page that is there, and to a heading of it."""
-    wrong = []
+    bad_links = []
     for target in re.findall(r"\]\(([^)\s]+)\)", prose(page)):
         file, _, anchor = target.partition("#")
         if "://" in target:
             continue
-        other = (ROOT / page).parent / file if file else ROOT / page
-        if not other.exists() or (
-            anchor and anchor not in anchors(str(other.resolve().relative_to(ROOT)))
+        linked_page = (ROOT / page).parent / file if file else ROOT / page
+        if not linked_page.exists() or (
+            anchor and anchor not in anchors(str(linked_page.resolve().relative_to(ROOT)))
         ):
-            wrong.append(target)
-    assert wrong == []
+            bad_links.append(target)
+    assert bad_links == []
 
 
 CHANGES = (

@@ -27,7 +27,7 @@ def words(text: str) -> str:
     return " ".join(text.split())
 
 
-def committed(stage: Stage, first: int, last: int) -> None:
+def commit_hours(stage: Stage, first: int, last: int) -> None:
     """These hours are in the table."""
     stage.json("run", stage.spec, "--window", f"{hour(first)}/{hour(last)}")
 
@@ -35,7 +35,7 @@ def committed(stage: Stage, first: int, last: int) -> None:
 def set_to(stage: Stage, section: str) -> None:
     """The spec with another section: one line, `name: ...`."""
     name, spec = section.partition(":")[0], Path(stage.spec)
-    lines = [one for one in spec.read_text().splitlines() if not one.startswith(f"{name}:")]
+    lines = [line for line in spec.read_text().splitlines() if not line.startswith(f"{name}:")]
     spec.write_text("\n".join([*lines, section.strip(), ""]))
 
 
@@ -44,7 +44,7 @@ def refused(stage: Stage) -> None:
 
 
 def anew(stage: Stage) -> None:
-    committed(stage, 0, 2)
+    commit_hours(stage, 0, 2)
     stage.broker.recreate_topic("shop.things", 2)
     stage.produce(2, b'{"id": 1}', b'{"id": 2}')
 
@@ -57,7 +57,7 @@ def near(stage: Stage) -> None:
         stage.produce(n, *(b'{"id": %d}' % i for i in range(4)))
 
 
-def gone(stage: Stage) -> None:
+def delete_all(stage: Stage) -> None:
     """Retention takes all that is there."""
     tps = [TopicPartition("shop.things", n) for n in range(2)]
     for tp, end in stage.broker.stable_ends(tps).items():
@@ -68,24 +68,24 @@ def changed(stage: Stage) -> None:
     """The table was begun with a narrower number than the model has now."""
     schema = stage.folder / "schema.py"
     schema.write_text(SCHEMA.replace("pl.Int64", "pl.Int32"))
-    committed(stage, 0, 1)
+    commit_hours(stage, 0, 1)
     schema.write_text(SCHEMA)
 
 
 def disagree(stage: Stage) -> None:
     """A second pipeline on the topic; in the first one's table somebody has deleted a row."""
-    other = Path(stage.spec).read_text().replace("id: things", "id: others")
-    (stage.folder / "other.yaml").write_text(other.replace("lake/things", "lake/others"))
-    committed(stage, 0, 1)
+    second_spec = Path(stage.spec).read_text().replace("id: things", "id: others")
+    (stage.folder / "other.yaml").write_text(second_spec.replace("lake/things", "lake/others"))
+    commit_hours(stage, 0, 1)
     stage.json("run", "other.yaml", "--window", hour(0))
     DeltaTable(str(stage.folder / "lake/things")).delete("id = 1")
 
 
 def restored(stage: Stage) -> None:
     """The table is the copy from before its newest hour."""
-    committed(stage, 0, 1)
+    commit_hours(stage, 0, 1)
     shutil.copytree(stage.folder / "lake", stage.folder / "kept")
-    committed(stage, 1, 2)
+    commit_hours(stage, 1, 2)
     shutil.rmtree(stage.folder / "lake")
     (stage.folder / "kept").rename(stage.folder / "lake")
 
@@ -97,9 +97,9 @@ TROUBLES: dict[str, Callable[[Stage], None]] = {
     "schema-changed": changed,
     "tables-disagree": disagree,
     "topic-made-anew": anew,
-    "upgrade": lambda stage: committed(stage, 0, 1),
+    "upgrade": lambda stage: commit_hours(stage, 0, 1),
 }
-MEANWHILE = {("retention", "--window 2026-01-05T02:00:00Z"): gone}
+MEANWHILE = {("retention", "--window 2026-01-05T02:00:00Z"): delete_all}
 """What happens before a page's first command with some words."""
 
 LINKED = {"refused-hour", "retention", "schema-changed", "topic-made-anew", "restored-backup"}
@@ -116,22 +116,28 @@ def test_a_runbook_helps(stage: Stage, page: Path, monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr("windrow.ingest.cli.doctor.java_problem", lambda: None)
     monkeypatch.setattr("windrow.ingest.cli.doctor.java_untried", lambda: None)
     TROUBLES[page.stem](stage)
-    meanwhile = {what: do for (name, what), do in MEANWHILE.items() if name == page.stem}
-    said = everything = ""
+    meanwhile = {
+        command_part: interfere
+        for (name, command_part), interfere in MEANWHILE.items()
+        if name == page.stem
+    }
+    output = full_output = ""
     for kind, block in FENCE.findall(page.read_text(encoding="utf-8")):
         if kind == "yaml":
             set_to(stage, block.strip())
         elif kind == "text":
-            assert words(block) in said, (block, said)
+            assert words(block) in output, (block, output)
         else:
-            said = ""
+            output = ""
             for line in filter(None, map(str.strip, block.splitlines())):
                 command, _, code = line.partition("   # exit code ")
-                for what in [what for what in meanwhile if what in command]:
-                    meanwhile.pop(what)(stage)
+                for command_part in [
+                    command_part for command_part in meanwhile if command_part in command
+                ]:
+                    meanwhile.pop(command_part)(stage)
                 done = stage.call(*shlex.split(command.replace("SPEC", stage.spec))[1:])
-                said += words(done.output)
-                assert done.exit_code == int(code or 0), (command, said)
-            everything += said
-    assert (f"See `windrow help {page.stem}`" in everything) == (page.stem in LINKED)
+                output += words(done.output)
+                assert done.exit_code == int(code or 0), (command, output)
+            full_output += output
+    assert (f"See `windrow help {page.stem}`" in full_output) == (page.stem in LINKED)
     assert stage.call("verify", stage.spec).exit_code == 0

@@ -24,9 +24,9 @@ from windrow.ingest.transform.sql.step import Sql
 PAGE = (Path(__file__).parents[2] / "docs" / "transforms.md").read_text(encoding="utf-8")
 CODE = re.findall(r"```python\n(.+?)```", PAGE, re.DOTALL)
 LINES = {
-    name: found[1]
-    for name, here in re.findall(r"^\| (.+?) \| (.+) \|$", PAGE, re.MULTILINE)
-    if (found := re.search(r"`(SELECT .+?)`", here))
+    name: match[1]
+    for name, cell in re.findall(r"^\| (.+?) \| (.+) \|$", PAGE, re.MULTILINE)
+    if (match := re.search(r"`(SELECT .+?)`", cell))
 }
 METADATA = (("topic", "_topic"), ("headers", "_headers"), ("timestamp", "_timestamp"))
 AT = dt.datetime(2026, 1, 5, 9, 30, tzinfo=dt.UTC)
@@ -94,12 +94,12 @@ def test_a_line_gives_what_the_transform_gave(name: str) -> None:
     messages = pa.RecordBatch.from_arrays(arrays, MESSAGES.names)
     sql = Sql(LINES[name], metadata=METADATA)
     assert sql.columns(columns_of(rows))
-    found = sql.open()(decoded(rows), messages)
-    assert not len(found.dead_index)
+    decoded_rows = sql.open()(decoded(rows), messages)
+    assert not len(decoded_rows.dead_index)
     if not GIVEN[name]:
-        assert (found.rows.num_rows, found.filtered) == (0, 1)
+        assert (decoded_rows.rows.num_rows, decoded_rows.filtered) == (0, 1)
     else:
-        (row,) = found.rows.to_pylist()
+        (row,) = decoded_rows.rows.to_pylist()
         assert {column: row[column] for column in GIVEN[name]} == GIVEN[name]
 
 
@@ -130,8 +130,8 @@ CASTS = {
 def test_what_the_page_says_of_duckdb(expression: str) -> None:
     """Casts of texts, offsets, numbers within JSON: whoever relies on the page gets that."""
     rows = pa.record_batch({"text": ["4111"]})
-    found = apply(Sql(f"SELECT {expression} AS value FROM rows"), decoded(rows))
-    assert found.rows["value"].to_pylist() == [CASTS[expression]]
+    transformed = apply(Sql(f"SELECT {expression} AS value FROM rows"), decoded(rows))
+    assert transformed.rows["value"].to_pylist() == [CASTS[expression]]
 
 
 def test_the_function_of_the_page(tmp_path: Path) -> None:
@@ -140,10 +140,10 @@ def test_the_function_of_the_page(tmp_path: Path) -> None:
     (tmp_path / "enrich.py").write_text(code)
     section = next(s for s in re.findall(r"```yaml\n(.+?)```", PAGE, re.DOTALL) if "python:" in s)
     (step,) = yaml.safe_load(section)["transform"]["steps"]
-    made = PythonSection.model_validate(step).transform(StepPlace("s", tmp_path))
+    python_step = PythonSection.model_validate(step).transform(StepPlace("s", tmp_path))
     rows = pa.record_batch({"id": pa.array([1]), "text": ["ende"]})
-    found = apply(made, decoded(rows))
-    assert found.rows.to_pylist() == [{"id": 1, "text": "ende", "language": "en"}]
+    transformed = apply(python_step, decoded(rows))
+    assert transformed.rows.to_pylist() == [{"id": 1, "text": "ende", "language": "en"}]
 
 
 def test_the_services_of_the_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -151,25 +151,27 @@ def test_the_services_of_the_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setenv("GEO_AUTHORIZATION", "Bearer x")
     (tmp_path / "geo.py").write_text(next(c for c in CODE if "class Place" in c))
 
-    def reply(asked: Asked) -> Reply:
-        if asked.method == "GET":
-            return Reply({"country": "UA"}) if asked.key == "::1" else Reply(status=404)
-        return Reply({"data": {"items": [{"ip": ip, "country": "UA"} for ip in asked.body["ips"]]}})
+    def reply(request: Asked) -> Reply:
+        if request.method == "GET":
+            return Reply({"country": "UA"}) if request.key == "::1" else Reply(status=404)
+        return Reply(
+            {"data": {"items": [{"ip": ip, "country": "UA"} for ip in request.body["ips"]]}}
+        )
 
     sections = [s for s in re.findall(r"```yaml\n(.+?)```", PAGE, re.DOTALL) if "http:" in s]
     with serving(reply) as service:
         for section in sections:
-            here = section.replace("https://geo.internal", service.url)
-            (step,) = yaml.safe_load(here)["transform"]["steps"]
-            made = LookupStepSection.model_validate(step).transform(StepPlace("s", tmp_path))
-            found = apply(made, decoded(pa.record_batch({"ip": ["::1"]})))
-            assert found.rows["country"].to_pylist() == ["UA"]
-    assert [asked.method for asked in service.asked] == ["GET", "POST"]
+            local_section = section.replace("https://geo.internal", service.url)
+            (step,) = yaml.safe_load(local_section)["transform"]["steps"]
+            lookup_step = LookupStepSection.model_validate(step).transform(StepPlace("s", tmp_path))
+            transformed = apply(lookup_step, decoded(pa.record_batch({"ip": ["::1"]})))
+            assert transformed.rows["country"].to_pylist() == ["UA"]
+    assert [request.method for request in service.asked] == ["GET", "POST"]
 
 
 def test_the_steps_of_the_page_are_taken() -> None:
     """Each section of a spec, as it stands there."""
     sections = re.findall(r"```yaml\n(.+?)```", PAGE, re.DOTALL)
-    found = [TransformSpec.model_validate(yaml.safe_load(s)["transform"]) for s in sections]
-    steps = [step for section in found for step in section.steps]
+    transforms = [TransformSpec.model_validate(yaml.safe_load(s)["transform"]) for s in sections]
+    steps = [step for section in transforms for step in section.steps]
     assert any(isinstance(step, LookupStepSection) and step.nearest for step in steps)

@@ -53,14 +53,14 @@ ROWS = [("info", "A***", "UA", 12), ("warn", "B***", None, None), ("info", "C***
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder into which the page's distribution is installed, as pip would."""
-    made, site = tmp_path_factory.mktemp("acme"), tmp_path_factory.mktemp("site")
+    project, site = tmp_path_factory.mktemp("acme"), tmp_path_factory.mktemp("site")
     for name, text in FILES.items():
-        (made / name).parent.mkdir(parents=True, exist_ok=True)
-        (made / name).write_text(text)
-    (made / "acme_windrow" / "__init__.py").touch()
+        (project / name).parent.mkdir(parents=True, exist_ok=True)
+        (project / name).write_text(text)
+    (project / "acme_windrow" / "__init__.py").touch()
     uv = Path(sys.executable).with_name("uv")
     command = [str(uv), "pip", "install", "--offline", "--no-deps", "--no-build-isolation"]
-    command += ["--python", sys.executable, "--target", str(site), str(made)]
+    command += ["--python", sys.executable, "--target", str(site), str(project)]
     subprocess.run(command, check=True, capture_output=True, timeout=300)
     return site
 
@@ -84,11 +84,11 @@ def spec_in(folder: Path) -> Path:
     return spec
 
 
-def committed(folder: Path) -> list[tuple[Any, ...]]:
+def read_rows(folder: Path) -> list[tuple[Any, ...]]:
     """The rows that the page's sink has, in order."""
     with duckdb.connect(str(folder / "lake.duckdb")) as database:
-        asked = 'SELECT level, "user", country, ms FROM logs ORDER BY _offset'
-        return database.execute(asked).fetchall()
+        query = 'SELECT level, "user", country, ms FROM logs ORDER BY _offset'
+        return database.execute(query).fetchall()
 
 
 def test_a_format_fits_on_a_screen() -> None:
@@ -133,12 +133,12 @@ def stage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Stage:
     broker.create_topic("logs", partitions=1)
     for n, line in enumerate(LINES):
         broker.produce(TopicPartition("logs", 0), line, timestamp=START + timedelta(seconds=n))
-    made = Stage(tmp_path, broker)
+    new_stage = Stage(tmp_path, broker)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("BROKER", "127.0.0.1:1")
     for name in ("assemble", "assemble_to_look", "connect"):
-        monkeypatch.setattr(assembly, name, getattr(made, name))
-    return made
+        monkeypatch.setattr(assembly, name, getattr(new_stage, name))
+    return new_stage
 
 
 @pytest.mark.slow
@@ -152,12 +152,12 @@ def test_the_pipeline_by_the_command(stage: Stage) -> None:
     window = "--window", "2026-01-05T00:00:00Z"
     assert stage.call("plan", str(spec), *window).exit_code == 0
     stage.json("run", str(spec), *window)
-    assert committed(stage.folder) == ROWS
-    assert [each["recovered"] for each in stage.json("run", str(spec), *window)["windows"]] == [
-        True
-    ]
+    assert read_rows(stage.folder) == ROWS
+    assert [
+        window_run["recovered"] for window_run in stage.json("run", str(spec), *window)["windows"]
+    ] == [True]
     stage.json("replay", str(spec), *window)
-    assert committed(stage.folder) == ROWS
+    assert read_rows(stage.folder) == ROWS
     receipt = stage.json("show", str(spec))["windows"][0]["receipt"]
     assert [receipt["counts"][name] for name in ("read", "rows", "dead")] == [5, 3, 2]
     assert receipt["pins"][0]["source"].endswith("zones.csv")
@@ -172,7 +172,7 @@ def test_the_pipeline_by_the_command(stage: Stage) -> None:
     loaded = load_spec(spec)
     assets = kafka_table(loaded).assets or ()
     tags = [tags for asset in assets for tags in getattr(asset, "tags_by_key", {}).values()]
-    assert any("dagster/kind/duckdb" in each for each in tags)
+    assert any("dagster/kind/duckdb" in asset_tags for asset_tags in tags)
     written = yaml.load(spec.read_text(), yaml.BaseLoader)
     mistakes = Draft202012Validator(Attributes.model_json_schema()).iter_errors(written)
     assert [mistake.message for mistake in mistakes] == []
@@ -206,4 +206,4 @@ def test_the_pipeline_on_kafka_and_spark(kafka: str, tmp_path: Path) -> None:
 
     window = "--window", "2026-01-05T01:00:00Z"
     types("run", "logs.yaml", *window)
-    assert committed(tmp_path) == ROWS
+    assert read_rows(tmp_path) == ROWS

@@ -16,11 +16,11 @@ class Both:
     """The pass and the truth, for some columns.
 
     `exact`: the pass takes all that the strict way takes; else it may leave some to that.
-    `taken`: what it took of the messages that were compared last; `ignored`: of each of these,
+    `fast_rows`: what it took of the messages that were compared last; `ignored`: of each of these,
     whether the strict way saw a field that no column is for.
     """
 
-    taken: Any
+    fast_rows: Any
 
     exact = False
 
@@ -30,23 +30,25 @@ class Both:
 
     def compare(self, messages: Sequence[bytes]) -> tuple[int, int]:
         """Prove the promise for each message; how many the pass took, and how many are rows."""
-        taken = self.taken = self.fast.decode(pa.array(messages, pa.binary()))
+        fast_rows = self.fast_rows = self.fast.decode(pa.array(messages, pa.binary()))
         self.ignored.clear()
         truth = [self.strictly(message) for message in messages]
-        rows, mask = [not isinstance(row, str) for row in truth], taken.mask.tolist()
+        rows, mask = [not isinstance(row, str) for row in truth], fast_rows.mask.tolist()
         for message, fast, row in zip(messages, mask, rows, strict=True):
             assert row == fast if self.exact else row >= fast, message
-        ignored = [i for i in np.flatnonzero(taken.mask).tolist() if self.ignored[i]]
-        assert taken.ignored.tolist() == ignored
-        for message, row, told in zip(messages, rows, self.ignored, strict=True):
-            assert not row or bool(list(self.strict.ignored_fields(message))) == told
+        ignored = [i for i in np.flatnonzero(fast_rows.mask).tolist() if self.ignored[i]]
+        assert fast_rows.ignored.tolist() == ignored
+        for message, row, is_ignoring in zip(messages, rows, self.ignored, strict=True):
+            assert not row or bool(list(self.strict.ignored_fields(message))) == is_ignoring
         expected = [row for row, fast in zip(truth, mask, strict=True) if fast]
-        for i, (column, array) in enumerate(zip(self.columns.columns, taken.columns, strict=True)):
+        for i, (column, array) in enumerate(
+            zip(self.columns.columns, fast_rows.columns, strict=True)
+        ):
             array.validate(full=True)
             assert array.type == column.type
-            wanted = pa.array([row[i] for row in expected], column.type)
+            expected_array = pa.array([row[i] for row in expected], column.type)
             # repr: 0.0 is not -0.0
-            assert repr(array.to_pylist()) == repr(wanted.to_pylist()), column.name
+            assert repr(array.to_pylist()) == repr(expected_array.to_pylist()), column.name
         return sum(mask), sum(rows)
 
     def strictly(self, message: bytes) -> list[Any] | str:

@@ -34,7 +34,7 @@ from windrow.ingest.testing.contracts.values import dead, deleted, valued, verdi
 HERE = Path(__file__).parent
 
 
-def made(model: str, primary_key: tuple[str, ...] = (), **decode: Any) -> Decoder:
+def decoder_of(model: str, primary_key: tuple[str, ...] = (), **decode: Any) -> Decoder:
     """What a spec's `decode` makes."""
     return make_decoder(
         JsonSection.model_validate({"schema": f"composed_models.py:{model}", **decode}),
@@ -43,7 +43,7 @@ def made(model: str, primary_key: tuple[str, ...] = (), **decode: Any) -> Decode
     )
 
 
-SALES = made(
+SALES = decoder_of(
     "Sale",
     key={"fields": ["number", "shop"]},
     fields_include="except_key",
@@ -68,9 +68,9 @@ class TestComposed(DecoderContract):
 
 def decoded(decoder: Decoder, messages: pa.RecordBatch) -> Decoded:
     """The verdicts, of the shape that all promise."""
-    found = decoder.open()(messages)
-    whole(found, decoder.columns.arrow_schema, messages.num_rows)
-    return found
+    batch = decoder.open()(messages)
+    whole(batch, decoder.columns.arrow_schema, messages.num_rows)
+    return batch
 
 
 def test_each_column_comes_from_its_place() -> None:
@@ -100,20 +100,20 @@ def test_the_first_part_that_refuses_a_message_says_why() -> None:
         [("x-trace", b"\xff")],
         [("x-trace", None)],
     ]
-    found = decoded(SALES, valued(values, keys, headers))
-    assert found.row_index.to_pylist() == [0, 6]
-    assert [(row["amount"], row["trace"]) for row in found.rows.to_pylist()] == [
+    batch = decoded(SALES, valued(values, keys, headers))
+    assert batch.row_index.to_pylist() == [0, 6]
+    assert [(row["amount"], row["trace"]) for row in batch.rows.to_pylist()] == [
         (0, None),
         (6, None),
     ]
-    assert dead(found) == [
+    assert dead(batch) == [
         (1, "key", "key:null"),
         (2, "key", "key:not_json"),
         (3, "value", "not_json"),
         (4, "header", "header:invalid_utf8"),
         (5, "key", "key:wrong_type"),
     ]
-    details = found.dead_detail.to_pylist()
+    details = batch.dead_detail.to_pylist()
     assert (details[0], details[-1]) == (
         "Expected a value, got none - at the key",
         "Expected str, got int - at the key's $.shop",
@@ -130,15 +130,15 @@ def test_a_tombstone_that_is_only_counted_needs_a_good_key() -> None:
     """A message whose key is refused is a dead letter, also where messages without a
     value are dropped.
     """
-    decoder = made(
+    decoder = decoder_of(
         "Sale",
         key={"fields": ["number", "shop"]},
         fields_include="except_key",
         headers={"trace": "t"},
         on_null="drop",
     )
-    found = decoded(decoder, valued([None, None, b'{"amount":1}'], [b"no", KEY, KEY]))
-    assert (found.row_index.to_pylist(), dead(found), found.dropped) == (
+    batch = decoded(decoder, valued([None, None, b'{"amount":1}'], [b"no", KEY, KEY]))
+    assert (batch.row_index.to_pylist(), dead(batch), batch.dropped) == (
         [2],
         [(0, "key", "key:not_json")],
         1,
@@ -147,7 +147,7 @@ def test_a_tombstone_that_is_only_counted_needs_a_good_key() -> None:
 
 def test_a_prefix_tells_the_keys_columns_from_the_values() -> None:
     """The schema has both under names of their own, the messages under one."""
-    decoder = made(
+    decoder = decoder_of(
         "Named", key={"fields": ["key_id"], "fields_prefix": "key_"}, fields_include="except_key"
     )
     assert decoded(decoder, valued([b'{"id":2}'], [b'{"id":1}'])).rows.to_pylist() == [
@@ -187,16 +187,16 @@ def test_keys_of_formats_with_a_schema(
             "fields_include": "except_key",
         }
     )
-    found = decoded(make_decoder(section, tmp_path), valued([b'{"id":2}'] * 3, [*octets, None]))
-    assert found.rows.to_pylist() == [{"key_id": 1, "id": 2}]
-    assert [reason for _, _, reason in dead(found)] == [f"key:not_{key['format']}", "key:null"]
+    batch = decoded(make_decoder(section, tmp_path), valued([b'{"id":2}'] * 3, [*octets, None]))
+    assert batch.rows.to_pylist() == [{"key_id": 1, "id": 2}]
+    assert [reason for _, _, reason in dead(batch)] == [f"key:not_{key['format']}", "key:null"]
 
 
 def test_an_avro_key_without_a_usable_schema() -> None:
     """What is wrong with it is told by the key's own setting."""
     key = {"format": "avro", "writer_schema": '{"type": "record"}', "fields": ["shop"]}
     with pytest.raises(SpecError, match=r"decode\.key\.writer_schema"):
-        made("Sale", key=key, fields_include="except_key").open()
+        decoder_of("Sale", key=key, fields_include="except_key").open()
 
 
 VALUES = st.fixed_dictionaries(
@@ -223,17 +223,22 @@ def test_key_and_value_must_agree(
     """Where both have a column, a message whose key says something else is refused for
     the first such column; null is like null alone.
     """
-    decoder = made("Wide", key={"fields": names})
+    decoder = decoder_of("Wide", key={"fields": names})
     keys, values = ([json.dumps(pair[part]).encode() for pair in pairs] for part in (0, 1))
-    found = verdicts(decoded(decoder, valued(values, keys)))
-    alone = RowDecoder(ModelReference("composed_models.py:Wide", HERE), JsonEncoding()).open()
+    verdict_by_index = verdicts(decoded(decoder, valued(values, keys)))
+    decode_alone = RowDecoder(
+        ModelReference("composed_models.py:Wide", HERE), JsonEncoding()
+    ).open()
     rows = [
-        (alone(valued([k])).rows.to_pylist()[0], alone(valued([v])).rows.to_pylist()[0])
+        (
+            decode_alone(valued([k])).rows.to_pylist()[0],
+            decode_alone(valued([v])).rows.to_pylist()[0],
+        )
         for k, v in zip(keys, values, strict=True)
     ]
     for i, (of_key, of_value) in enumerate(rows):
         unlike = [name for name in names if of_key[name] != of_value[name]]
-        wanted = (
+        expected = (
             (
                 "key",
                 "key:differs",
@@ -242,7 +247,7 @@ def test_key_and_value_must_agree(
             if unlike
             else of_value
         )
-        assert found[i] == [wanted]
+        assert verdict_by_index[i] == [expected]
 
 
 def test_a_message_whose_key_and_value_lost_a_part_of_a_timestamp() -> None:
@@ -258,26 +263,26 @@ def test_a_message_whose_key_and_value_lost_a_part_of_a_timestamp() -> None:
         (fine, b'{"d": null}'),
         (coarse, fine),
     ]
-    found = decoded(
-        made("Wide", key={"fields": ["d"]}),
+    batch = decoded(
+        decoder_of("Wide", key={"fields": ["d"]}),
         valued([value for _, value in pairs], [key for key, _ in pairs]),
     )
-    assert (found.valid, found.truncated) == (4, 3)
+    assert (batch.valid, batch.truncated) == (4, 3)
 
 
 def test_a_header_that_must_be_there() -> None:
     """Its bytes are the column as they are; without it, or without its value, the
     message is refused.
     """
-    decoder = made("Strict", headers={"source": "src"})
+    decoder = decoder_of("Strict", headers={"source": "src"})
     messages = valued(
         [b'{"id":1}'] * 4,
         None,
         [[("src", b"\xff")], [("src", None)], [], [("src", b""), ("SRC", b"x")]],
     )
-    found = decoded(decoder, messages)
-    assert [row["source"] for row in found.rows.to_pylist()] == [b"\xff", b""]
-    assert dead(found) == [(1, "header", "header:missing"), (2, "header", "header:missing")]
+    batch = decoded(decoder, messages)
+    assert [row["source"] for row in batch.rows.to_pylist()] == [b"\xff", b""]
+    assert dead(batch) == [(1, "header", "header:missing"), (2, "header", "header:missing")]
 
 
 @given(
@@ -291,10 +296,13 @@ def test_a_header_that_must_be_there() -> None:
 )
 def test_of_several_headers_the_last_counts(headers: list[list[tuple[str, bytes | None]]]) -> None:
     """In each message by itself, also in a part of a batch."""
-    column = pa.array([[{"key": k, "value": v} for k, v in of] for of in headers], HEADERS)
-    wanted = [dict(of).get("a") for of in headers]
-    assert last_values(column, "a").to_pylist() == wanted
-    assert last_values(column.slice(1), "a").to_pylist() == wanted[1:]
+    column = pa.array(
+        [[{"key": k, "value": v} for k, v in message_headers] for message_headers in headers],
+        HEADERS,
+    )
+    expected = [dict(message_headers).get("a") for message_headers in headers]
+    assert last_values(column, "a").to_pylist() == expected
+    assert last_values(column.slice(1), "a").to_pylist() == expected[1:]
 
 
 def test_several_rows_of_a_value_have_the_columns_of_its_key(tmp_path: Path) -> None:
@@ -312,13 +320,13 @@ def test_several_rows_of_a_value_have_the_columns_of_its_key(tmp_path: Path) -> 
         ModelReference("m.py:M", tmp_path), WordsDecoder(9), key, ("id",), part=section.part
     )
     keys = [b'{"id":0}', b"", b'{"id":2}', b'{"id":3}']
-    found = decoded(decoder, valued([b"a bc", b"x", b"", b"d"], keys))
-    assert [tuple(row.values()) for row in found.rows.to_pylist()] == [
+    batch = decoded(decoder, valued([b"a bc", b"x", b"", b"d"], keys))
+    assert [tuple(row.values()) for row in batch.rows.to_pylist()] == [
         ("a", 0, 1),
         ("bc", 0, 2),
         ("d", 3, 1),
     ]
-    assert (found.row_index.to_pylist(), dead(found), found.filtered) == (
+    assert (batch.row_index.to_pylist(), dead(batch), batch.filtered) == (
         [0, 0, 3],
         [(1, "key", "key:not_json")],
         1,
@@ -332,7 +340,7 @@ def test_several_rows_of_a_value_have_the_columns_of_its_key(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize(
-    ("model", "decode", "said"),
+    ("model", "decode", "message"),
     [
         (
             "Sale",
@@ -358,11 +366,11 @@ def test_several_rows_of_a_value_have_the_columns_of_its_key(tmp_path: Path) -> 
         ("Strict", {}, "can't be used for JSON, which has no bytes: source"),
     ],
 )
-def test_a_schema_that_will_not_do(model: str, decode: dict[str, Any], said: str) -> None:
+def test_a_schema_that_will_not_do(model: str, decode: dict[str, Any], message: str) -> None:
     """It is refused before anything is read, with the column and the setting."""
-    decoder = made(model, **decode)
+    decoder = decoder_of(model, **decode)
     for ask in (lambda: decoder.columns, decoder.open):
-        with pytest.raises(SpecError, match=said):
+        with pytest.raises(SpecError, match=message):
             ask()
 
 
@@ -372,8 +380,11 @@ def test_parts_that_do_not_give_what_they_should() -> None:
     """
     sale, named = "composed_models.py:Sale", "composed_models.py:Named"
     key = RowDecoder(ModelReference(sale, HERE), JsonEncoding(), part=Part(only=("shop",)))
-    for said in ("amount: the value doesn't have it", "word: the value has it, but it comes from"):
-        with pytest.raises(SpecError, match=said):
+    for message in (
+        "amount: the value doesn't have it",
+        "word: the value has it, but it comes from",
+    ):
+        with pytest.raises(SpecError, match=message):
             ComposedDecoder(
                 ModelReference(sale, HERE),
                 WordsDecoder(9),
@@ -411,7 +422,7 @@ class TestKeyed(TestComposed):
 
     @pytest.fixture
     def decoder(self) -> Decoder:
-        return made(
+        return decoder_of(
             "Sale",
             ("shop", "number"),
             key={"fields": ["number", "shop"]},
@@ -427,24 +438,24 @@ def test_a_message_without_a_value_deletes_by_its_key() -> None:
     keys = [KEY, KEY, b"no", b'{"shop":"b","number":0}', KEY, KEY]
     values = [None, b'{"amount":1}', None, None, b"", None]
     headers: list[list[tuple[str, bytes | None]]] = [[("x-trace", b"\xff")], [], [], [], [], []]
-    decoder = made(
+    decoder = decoder_of(
         "Sale",
         ("shop", "number"),
         key={"fields": ["number", "shop"]},
         fields_include="except_key",
         headers={"trace": "x-trace"},
     )
-    found = decoded(decoder, valued(values, keys, headers))
-    assert deleted(found) == [
+    batch = decoded(decoder, valued(values, keys, headers))
+    assert deleted(batch) == [
         (0, {"shop": "a", "number": 7}),
         (3, {"shop": "b", "number": 0}),
         (5, {"shop": "a", "number": 7}),
     ]
-    assert (found.row_index.to_pylist(), dead(found)) == (
+    assert (batch.row_index.to_pylist(), dead(batch)) == (
         [1],
         [(2, "key", "key:not_json"), (4, "value", "not_json")],
     )
-    assert found.valid == 4
+    assert batch.valid == 4
 
 
 @pytest.mark.parametrize("primary_key", [(), ("amount",), ("number", "amount")])
@@ -452,9 +463,11 @@ def test_a_message_without_a_value_is_the_values_to_judge(primary_key: tuple[str
     """Where its key doesn't have the whole primary key, or there is none, it is what
     the format says of it.
     """
-    decoder = made("Sale", primary_key, key={"fields": ["number"]}, fields_include="except_key")
-    found = decoded(decoder, valued([None], [b'{"number":7}']))
-    assert (dead(found), found.deletes) == ([(0, "value", "tombstone")], None)
+    decoder = decoder_of(
+        "Sale", primary_key, key={"fields": ["number"]}, fields_include="except_key"
+    )
+    batch = decoded(decoder, valued([None], [b'{"number":7}']))
+    assert (dead(batch), batch.deletes) == ([(0, "value", "tombstone")], None)
 
 
 @dataclass(frozen=True)
@@ -466,15 +479,15 @@ class Struck(WordsDecoder):
     def with_deletes(self, primary_key: tuple[str, ...], *, keeps: bool = False) -> Struck:
         return replace(self, primary_key=primary_key)
 
-    def _decoded(self, messages: pa.RecordBatch) -> Decoded:
-        found = super()._decoded(messages)
+    def _decode_words(self, messages: pa.RecordBatch) -> Decoded:
+        batch = super()._decode_words(messages)
         if self.primary_key is None:
-            return found
-        struck = pc.starts_with(found.rows["word"], "-").to_numpy(zero_copy_only=False)
-        keys = found.rows.filter(pa.array(struck)).select(list(self.primary_key))
-        deletes = Deletes(keys, found.row_index.filter(pa.array(struck)))
-        return replace(found, deletes=deletes).with_rows(
-            found.rows.filter(pa.array(~struck)), np.flatnonzero(~struck)
+            return batch
+        struck = pc.starts_with(batch.rows["word"], "-").to_numpy(zero_copy_only=False)
+        keys = batch.rows.filter(pa.array(struck)).select(list(self.primary_key))
+        deletes = Deletes(keys, batch.row_index.filter(pa.array(struck)))
+        return replace(batch, deletes=deletes).with_rows(
+            batch.rows.filter(pa.array(~struck)), np.flatnonzero(~struck)
         )
 
 
@@ -501,18 +514,18 @@ def test_change_events_delete_by_the_columns_that_they_have(tmp_path: Path) -> N
         section.part,
         ("id", "word"),
     )
-    found = decoded(whole_key, valued([None, *values], [b"{", *keys]))
-    assert deleted(found) == [
+    batch = decoded(whole_key, valued([None, *values], [b"{", *keys]))
+    assert deleted(batch) == [
         (1, {"id": 0, "word": "-b"}),
         (2, {"id": 1, "word": "-c"}),
         (4, {"id": 3, "word": "-e"}),
     ]
-    assert [(row["id"], row["word"]) for row in found.rows.to_pylist()] == [
+    assert [(row["id"], row["word"]) for row in batch.rows.to_pylist()] == [
         (0, "a"),
         (3, "d"),
         (3, "f"),
     ]
-    assert (found.valid, len(dead(found))) == (3, 3)
+    assert (batch.valid, len(dead(batch))) == (3, 3)
     of_key = ComposedDecoder(
         ModelReference("m.py:M", tmp_path),
         Struck(9).with_deletes(()),
@@ -522,9 +535,9 @@ def test_change_events_delete_by_the_columns_that_they_have(tmp_path: Path) -> N
         section.part,
         ("id",),
     )
-    found = decoded(of_key, valued(values, keys))
-    assert deleted(found) == [(i, {"id": i}) for i in range(4)]  # message 2 has no value
-    assert found.valid == 4
+    batch = decoded(of_key, valued(values, keys))
+    assert deleted(batch) == [(i, {"id": i}) for i in range(4)]  # message 2 has no value
+    assert batch.valid == 4
 
 
 def test_who_can_tell_deletes_is_asked() -> None:

@@ -97,8 +97,8 @@ def pipeline(folder: Path, values: list[bytes | None], **decode: Any) -> Pipelin
     broker.create_topic(TP.topic, partitions=1)
     for i, value in enumerate(values):
         broker.produce(TP, value, timestamp=START + timedelta(seconds=i))
-    made = assemble(parse_spec(attributes(folder, **decode), folder), LocalEngine())
-    return replace(made, broker=broker, reader=partial(MemoryReader, broker, rows_max=3))
+    assembled = assemble(parse_spec(attributes(folder, **decode), folder), LocalEngine())
+    return replace(assembled, broker=broker, reader=partial(MemoryReader, broker, rows_max=3))
 
 
 def look(folder: Path) -> list[tuple[Any, ...]]:
@@ -112,8 +112,10 @@ def test_from_a_spec_to_a_table(tmp_path: Path) -> None:
     """A message becomes none, one or several rows, each with its ordinal; the receipt
     counts messages and rows, and the table verifies.
     """
-    made = pipeline(tmp_path, [b"a bc", b"", None, b"one", b"x x x", b"\xff", b"a b c d e"], most=4)
-    receipt = run(made, HOUR, Request("r")).committed.receipt
+    words_pipeline = pipeline(
+        tmp_path, [b"a bc", b"", None, b"one", b"x x x", b"\xff", b"a b c d e"], most=4
+    )
+    receipt = run(words_pipeline, HOUR, Request("r")).committed.receipt
     rows = [
         (0, 0, "a", 1),
         (0, 1, "bc", 2),
@@ -137,13 +139,20 @@ def test_from_a_spec_to_a_table(tmp_path: Path) -> None:
         (("word", "string not null"), ("letters", "int32 not null")),
     )
     assert dict(receipt.splits[0].reasons) == {"not_ascii": 1, "tombstone": 1, "too_many": 1}
-    metadata = made.spec.metadata
-    found = verify("words", made.sink, made.dead_letters, made.ledger, made.broker, deep=True)
-    assert (found.rows, found.findings) == (6, ())
+    metadata = words_pipeline.spec.metadata
+    verification = verify(
+        "words",
+        words_pipeline.sink,
+        words_pipeline.dead_letters,
+        words_pipeline.ledger,
+        words_pipeline.broker,
+        deep=True,
+    )
+    assert (verification.rows, verification.findings) == (6, ())
     produced = {TP: {0: ("a", "bc"), 3: ("one",), 4: ("x", "x", "x"), 2: None, 5: None, 6: None}}
     pieces, dead = (
         delta_pieces(str(tmp_path / "table")),
-        [read_dead(made.sink, made.dead_letters, HOUR)],
+        [read_dead(words_pipeline.sink, words_pipeline.dead_letters, HOUR)],
     )
     assert check(produced, pieces, dead, [receipt], "word", metadata).ok
 
@@ -154,11 +163,11 @@ def test_the_rules_of_a_schema_hold_for_any_format(tmp_path: Path) -> None:
     none of the message's rows is in the table.
     """
     (tmp_path / "rules.py").write_text(RULES)
-    made = pipeline(tmp_path, [b"a B c", b"d e", b"F G"], schema="rules.py:Word")
-    counts = run(made, HOUR, Request("r")).committed.receipt.counts
+    words_pipeline = pipeline(tmp_path, [b"a B c", b"d e", b"F G"], schema="rules.py:Word")
+    counts = run(words_pipeline, HOUR, Request("r")).committed.receipt.counts
     assert look(tmp_path) == [(1, 0, "d", 1), (1, 1, "e", 1)]
     assert (counts.valid, counts.rows, counts.dead) == (1, 2, 2)
-    dead = read_dead(made.sink, made.dead_letters, HOUR)
+    dead = read_dead(words_pipeline.sink, words_pipeline.dead_letters, HOUR)
     assert (dead["_offset"].to_pylist(), set(dead["stage"].to_pylist())) == ([0, 2], {"rules"})
     assert set(dead["reason"].to_pylist()) == {"check:word:str_matches"}
 
@@ -259,8 +268,8 @@ def test_every_format_with_timestamps_is_told_what_becomes_of_finer_ones(name: s
         "writer_schema": "a.avsc",
     }
     section = section_at(FORMATS[name])
-    known = {field.alias or key for key, field in section.model_fields.items()}
-    made = section.model_validate(
-        {"finer": "dead"} | {key: value for key, value in needed.items() if key in known}
+    known_keys = {field.alias or key for key, field in section.model_fields.items()}
+    parsed_section = section.model_validate(
+        {"finer": "dead"} | {key: value for key, value in needed.items() if key in known_keys}
     )
-    assert made.part.of(Columns(())).finer == "dead"
+    assert parsed_section.part.of(Columns(())).finer == "dead"

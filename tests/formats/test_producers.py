@@ -269,25 +269,27 @@ def judged(
                 tuple(WriterSchema(str(i), "AVRO", text) for i, text in enumerate(schemas, 1))
             )
         )
-    found = decoder.open()(valued([value]))
-    if found.filtered:
+    decoded = decoder.open()(valued([value]))
+    if decoded.filtered:
         return "filtered"
     return (
-        found.dead_reason[0].as_py() if len(found.dead_index) else found.rows.column("v")[0].as_py()
+        decoded.dead_reason[0].as_py()
+        if len(decoded.dead_index)
+        else decoded.rows.column("v")[0].as_py()
     )
 
 
 @pytest.mark.parametrize("name", JSON)
 def test_json(name: str, tmp_path: Path) -> None:
     """By its setting, where there is one to choose: nothing is guessed."""
-    decode, column, value, wanted = JSON[name]
-    assert judged(tmp_path, column, value, **decode) == wanted
+    decode, column, value, expected = JSON[name]
+    assert judged(tmp_path, column, value, **decode) == expected
 
 
 @pytest.mark.parametrize("name", AVRO)
 def test_avro(name: str, tmp_path: Path) -> None:
     """By what the registry's schema states, whose other names may be wider than Avro's own."""
-    kind, column, value, wanted = AVRO[name]
+    kind, column, value, expected = AVRO[name]
     fields = [
         {"name": "odd-name", "type": "int"},
         {"name": "größe$", "type": "string"},
@@ -297,7 +299,7 @@ def test_avro(name: str, tmp_path: Path) -> None:
         {"type": "record", "name": "R", "namespace": "app.Main$", "fields": fields}
     )
     payload = framed(1, varint(5) + text("x") + value)
-    assert judged(tmp_path, column, payload, (written,), format="avro-confluent") == wanted
+    assert judged(tmp_path, column, payload, (written,), format="avro-confluent") == expected
 
 
 def test_several_records_in_one_topic(tmp_path: Path) -> None:

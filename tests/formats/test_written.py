@@ -67,8 +67,10 @@ def proto(fields: tuple[str, ...]) -> str:
         "money": "string",
         "note": "optional string",
     }
-    told = " ".join(f"{kinds[name]} {name} = {number};" for number, name in enumerate(fields, 1))
-    return f'syntax = "proto3"; message Sale {{ {told} }}'
+    field_lines = " ".join(
+        f"{kinds[name]} {name} = {number};" for number, name in enumerate(fields, 1)
+    )
+    return f'syntax = "proto3"; message Sale {{ {field_lines} }}'
 
 
 def decoded(
@@ -81,8 +83,8 @@ def decoded(
     if isinstance(decoder, ConfluentDecoder):
         decoder = decoder.asking(FixedRegistry(schemas))
     assert decoder.columns.columns[0].name == "money"
-    found: Decoded = decoder.open()(valued(values))
-    return found
+    batch: Decoded = decoder.open()(valued(values))
+    return batch
 
 
 def row(money: str, amount: int, note: str | None) -> dict[str, Any]:
@@ -95,7 +97,7 @@ def test_versions_side_by_side(tmp_path: Path) -> None:
     field that is there is no default's business.
     """
     fields = (NEW, OLD, OLDER, OTHER, BOTH)
-    schemas = tuple(WriterSchema(str(i), "AVRO", avro(of)) for i, of in enumerate(fields, 1))
+    schemas = tuple(WriterSchema(str(i), "AVRO", avro(names)) for i, names in enumerate(fields, 1))
     values = [
         framed(1, varint(1) + text("USD") + varint(1) + text("a")),
         framed(2, varint(2) + varint(0)),
@@ -105,17 +107,19 @@ def test_versions_side_by_side(tmp_path: Path) -> None:
         framed(1, varint(1) + text("USD") + varint(0)),
         framed(5, varint(8) + varint(9)),
     ]
-    found = decoded(tmp_path, values, schemas, format="avro-confluent")
-    kept = [
+    batch = decoded(tmp_path, values, schemas, format="avro-confluent")
+    expected_rows = [
         row("USD", 1, "a"),
         row("EUR", 2, None),
         row("EUR", 3, "-"),
         row("USD", 1, None),
         row("EUR", 9, "-"),
     ]
-    assert found.rows.to_pylist() == kept
-    assert dead(found) == [(3, "schema", "incompatible_schema"), (4, "value", "not_avro")]
-    schemas = tuple(WriterSchema(str(i), "PROTOBUF", proto(of)) for i, of in enumerate(fields, 1))
+    assert batch.rows.to_pylist() == expected_rows
+    assert dead(batch) == [(3, "schema", "incompatible_schema"), (4, "value", "not_avro")]
+    schemas = tuple(
+        WriterSchema(str(i), "PROTOBUF", proto(names)) for i, names in enumerate(fields, 1)
+    )
     values = [
         framed(1, b"\x00\x08\x01\x12\x03USD\x1a\x01a"),
         framed(2, b"\x00\x08\x02"),
@@ -125,9 +129,9 @@ def test_versions_side_by_side(tmp_path: Path) -> None:
         framed(1, b"\x00\x08\x01\x12\x03USD"),
         framed(5, b"\x00\x08\x08\x10\x09"),
     ]
-    found = decoded(tmp_path, values, schemas, format="protobuf-confluent")
-    assert found.rows.to_pylist() == kept
-    assert dead(found) == [(3, "schema", "incompatible_schema"), (4, "value", "not_protobuf")]
+    batch = decoded(tmp_path, values, schemas, format="protobuf-confluent")
+    assert batch.rows.to_pylist() == expected_rows
+    assert dead(batch) == [(3, "schema", "incompatible_schema"), (4, "value", "not_protobuf")]
 
 
 def test_a_schema_that_the_spec_names(tmp_path: Path) -> None:
@@ -137,10 +141,10 @@ def test_a_schema_that_the_spec_names(tmp_path: Path) -> None:
         row("EUR", 2, None)
     ]
     (tmp_path / "sale.proto").write_text(proto(OLD))
-    made = decoded(
+    batch = decoded(
         tmp_path, [b"\x08\x02", b"\x08"], format="protobuf", descriptor="sale.proto", message="Sale"
     )
-    assert made.rows.to_pylist() == [row("EUR", 2, None)]
+    assert batch.rows.to_pylist() == [row("EUR", 2, None)]
     with pytest.raises(SpecError, match="amount: the Avro schema has no such field"):
         decoded(tmp_path, [], format="avro", writer_schema=avro(OTHER))
 

@@ -37,19 +37,19 @@ class WordsDecoder:
         )
 
     def open(self) -> Decode:
-        return self._decoded
+        return self._decode_words
 
-    def _decoded(self, messages: pa.RecordBatch) -> Decoded:
-        words, index, dead, why = [], [], [], []
+    def _decode_words(self, messages: pa.RecordBatch) -> Decoded:
+        words, index, dead, reasons = [], [], [], []
         for i, value in enumerate(messages["value"].to_pylist()):
             if value is None or not value.isascii() or len(value.split()) > self.most:
                 dead.append(i)
-                why.append(
+                reasons.append(
                     "tombstone" if value is None else "too_many" if value.isascii() else "not_ascii"
                 )
                 continue
-            words += (found := value.decode().split())
-            index += [i] * len(found)
+            words += (message_words := value.decode().split())
+            index += [i] * len(message_words)
         rows = pa.RecordBatch.from_arrays(
             [pa.array(words, pa.string()), pa.array(map(len, words), pa.int32())],
             schema=self.columns.arrow_schema,
@@ -57,7 +57,7 @@ class WordsDecoder:
         letters = (
             pa.array(dead, pa.int64()),
             pa.repeat("value", len(dead)),
-            pa.array(why, pa.string()),
+            pa.array(reasons, pa.string()),
             pa.nulls(len(dead), pa.string()),
         )
         return Decoded(

@@ -21,10 +21,10 @@ def document(kind: Any) -> dict[str, str]:
     A `?` follows what may be left out, and `{}` any key.
     """
     (schema,), components = msgspec.json.schema_components([kind], ref_template="{name}")
-    found: dict[str, list[str]] = {}
-    for path, types in paths(whole(schema, components), ""):
-        found.setdefault(path, []).append(types)
-    return {path: " | ".join(dict.fromkeys(types)) for path, types in found.items()}
+    types_by_path: dict[str, list[str]] = {}
+    for path, types in paths(resolved_schema(schema, components), ""):
+        types_by_path.setdefault(path, []).append(types)
+    return {path: " | ".join(dict.fromkeys(types)) for path, types in types_by_path.items()}
 
 
 def paths(schema: Any, path: str) -> Iterator[tuple[str, str]]:
@@ -38,10 +38,10 @@ def paths(schema: Any, path: str) -> Iterator[tuple[str, str]]:
             yield from paths(below, f"{path}.{name}{mark}".lstrip("."))
         for name in ("items", "prefixItems", "additionalProperties"):
             below = choice.get(name)
-            for each in below if isinstance(below, list) else [below]:
-                if isinstance(each, dict):
+            for schema_below in below if isinstance(below, list) else [below]:
+                if isinstance(schema_below, dict):
                     yield from paths(
-                        each, path + ("{}" if name == "additionalProperties" else "[]")
+                        schema_below, path + ("{}" if name == "additionalProperties" else "[]")
                     )
 
 
@@ -52,18 +52,18 @@ def words(schema: Any) -> str:
     return " ".join(str(value) for name, value in schema.items() if name != "default") or "any"
 
 
-def whole(schema: Any, components: dict[str, Any]) -> Any:
+def resolved_schema(schema: Any, components: dict[str, Any]) -> Any:
     """A schema with its components in place of the references to them, without sentences."""
     if isinstance(schema, list):
-        return [whole(each, components) for each in schema]
+        return [resolved_schema(part, components) for part in schema]
     if not isinstance(schema, dict):
         return schema
     if isinstance(name := schema.get("$ref"), str):
-        return whole(components[name.rpartition("/")[2]], components)
+        return resolved_schema(components[name.rpartition("/")[2]], components)
     return {
-        name: {inner: whole(each, components) for inner, each in below.items()}
+        name: {inner: resolved_schema(part, components) for inner, part in below.items()}
         if name == "properties"
-        else whole(below, components)
+        else resolved_schema(below, components)
         for name, below in schema.items()
         if name not in {*_WORDS, "$defs"} or not isinstance(below, str | dict)
     }
@@ -73,29 +73,29 @@ def named(value: Any) -> Any:
     """What a public name promises: how it is made or called, its attributes and methods."""
     if not inspect.isclass(value):
         return signature(value) if callable(value) else repr(value)
-    own: dict[str, str] = {}
+    members: dict[str, str] = {}
     if not has_annotated(value):
-        own["()"] = signature(value.__init__ if issubclass(value, BaseException) else value)
+        members["()"] = signature(value.__init__ if issubclass(value, BaseException) else value)
     for kind in reversed(value.__mro__):
         if kind.__module__.partition(".")[0] != "windrow":
             continue
-        own |= {name: str(of) for name, of in attributes(kind).items()}
+        members |= {name: str(annotation) for name, annotation in attributes(kind).items()}
         for name, member in vars(kind).items():
             if isinstance(member, property | cached_property):
-                own[name] = "property"
+                members[name] = "property"
             elif inspect.isroutine(getattr(kind, name)) and (
                 not name.startswith(("_", "test_")) or name == "__call__"
             ):
-                own[name] = signature(getattr(kind, name))
-    return own
+                members[name] = signature(getattr(kind, name))
+    return members
 
 
 def attributes(kind: type) -> dict[str, Any]:
     """The attributes of a protocol or a section, and of any other class those of its own."""
     return {
-        name: of
-        for name, of in vars(kind).get("__annotations__", {}).items()
-        if name[0] != "_" and (has_annotated(kind) or str(of).startswith("ClassVar"))
+        name: annotation
+        for name, annotation in vars(kind).get("__annotations__", {}).items()
+        if name[0] != "_" and (has_annotated(kind) or str(annotation).startswith("ClassVar"))
     }
 
 

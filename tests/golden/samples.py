@@ -119,16 +119,16 @@ PAUSE = Pause(3, paused=True, who="ann", why="an upgrade", at=END)
 WRITER_SCHEMA = WriterSchema("5", "AVRO", '"string"', (("shop.Money", '"long"'),))
 
 
-def unseen(value: object, place: str = "") -> Iterator[str]:
+def default_paths(value: object, path: str = "") -> Iterator[str]:
     """Yields where a value has a field as it is by default, or nothing in it."""
     if isinstance(value, msgspec.Struct):
         for field in msgspec.structs.fields(value):
-            of_it, where = getattr(value, field.name), f"{place}.{field.name}"
-            if of_it == field.default and field.name not in {"version", "form"}:
-                yield where
-            yield from unseen(of_it, where)
+            field_value, field_path = getattr(value, field.name), f"{path}.{field.name}"
+            if field_value == field.default and field.name not in {"version", "form"}:
+                yield field_path
+            yield from default_paths(field_value, field_path)
     elif isinstance(value, tuple | list):
         if not value:
-            yield place
-        for number, each in enumerate(value):
-            yield from unseen(each, f"{place}[{number}]")
+            yield path
+        for number, member in enumerate(value):
+            yield from default_paths(member, f"{path}[{number}]")

@@ -16,7 +16,7 @@ from tests.golden.conftest import Golden
 from windrow.assets.completeness import when_complete
 from windrow.assets.metadata import ENTRIES
 
-pytestmark = [pytest.mark.filterwarnings(each) for each in DAGSTER_ITSELF]
+pytestmark = [pytest.mark.filterwarnings(warning_filter) for warning_filter in DAGSTER_ITSELF]
 
 
 @pytest.mark.parametrize("grid", ["hourly", "batch"])
@@ -49,7 +49,7 @@ def test_names_in_dagster(grid: str, tmp_path: Path, golden: Golden) -> None:
         }
         for job in repository.get_all_jobs()
     }
-    found = {
+    definition_names = {
         "assets": assets,
         "checks": sorted(key.to_user_string() for key in repository.asset_graph.asset_check_keys),
         "jobs": jobs,
@@ -57,7 +57,7 @@ def test_names_in_dagster(grid: str, tmp_path: Path, golden: Golden) -> None:
         "sensors": sensors,
         "resources": sorted(repository.get_top_level_resources()),
     }
-    golden(f"told/dagster.{grid}.json", found)
+    golden(f"told/dagster.{grid}.json", definition_names)
 
 
 @pytest.mark.slow
@@ -80,10 +80,11 @@ def test_events_in_dagster(tmp_path: Path, golden: Golden) -> None:
         for event in done.get_asset_materialization_events()
     }
     checks = {
-        each.check_name: entries_of(each.metadata) for each in done.get_asset_check_evaluations()
+        evaluation.check_name: entries_of(evaluation.metadata)
+        for evaluation in done.get_asset_check_evaluations()
     }
-    found = {"entries": ENTRIES, "events": events, "checks": checks, "run": sorted(run.tags)}
-    golden("told/dagster.events.json", found)
+    event_names = {"entries": ENTRIES, "events": events, "checks": checks, "run": sorted(run.tags)}
+    golden("told/dagster.events.json", event_names)
 
 
 def entries_of(metadata: Any) -> dict[str, Any]:

@@ -18,7 +18,7 @@ import windrow.ingest.ports
 import windrow.ingest.testing
 from tests.docs.settings import Table, tables
 from tests.golden.conftest import Golden
-from tests.golden.described import named, public, whole
+from tests.golden.described import named, public, resolved_schema
 from tests.shape.test_modules import modules
 from windrow.ingest import crashpoints
 from windrow.ingest.cli.main import app
@@ -45,12 +45,12 @@ def test_settings(golden: Golden) -> None:
     """Every key of a spec, of windrow.yaml and of a DataFrame's write keeps its name, types and
     default, in each kind of section.
     """
-    for name, model, place in (
+    for name, model, prefix in (
         ("spec", PipelineSpec, ""),
         ("windrow_yaml", ClusterSpec, "clusters.NAME"),
         ("write", sink.WriteSpec, ""),
     ):
-        golden(f"named/{name}.txt", "".join(keys_of(tables(model, place))))
+        golden(f"named/{name}.txt", "".join(keys_of(tables(model, prefix))))
     assert [*SharedSpec.model_fields] == ["clusters"]
 
 
@@ -61,11 +61,11 @@ def keys_of(sections: Iterable[Table]) -> Iterator[str]:
         for name, field in section.settings():
             value = TypeAdapter(Annotated[field.annotation, *(field.metadata or [None])])
             schema = value.json_schema()
-            kept = json.dumps(whole(schema, schema.get("$defs", {})))
+            schema_text = json.dumps(resolved_schema(schema, schema.get("$defs", {})))
             default = (
                 "required" if field.is_required() else field.get_default(call_default_factory=True)
             )
-            yield f"  {name}: {kept} {default!r}\n"
+            yield f"  {name}: {schema_text} {default!r}\n"
 
 
 _QUOTED = re.compile(
@@ -86,17 +86,17 @@ def test_the_public_names(golden: Golden) -> None:
     which pickles and stack traces name.
     """
     for face in (windrow, windrow.dagster):
-        found = {}
+        description_by_name = {}
         for name in face.__all__:
             value = getattr(face, name)
-            place = f"{value.__module__}:{value.__qualname__}" if callable(value) else "text"
-            found[name] = {"from": place, "is": named(value)}
-        golden(f"named/{face.__name__}.json", found)
+            origin = f"{value.__module__}:{value.__qualname__}" if callable(value) else "text"
+            description_by_name[name] = {"from": origin, "is": named(value)}
+        golden(f"named/{face.__name__}.json", description_by_name)
 
 
-def below(package: Any) -> list[str]:
+def modules_below(package: Any) -> list[str]:
     return sorted(
-        each.name for each in pkgutil.walk_packages(package.__path__, f"{package.__name__}.")
+        module.name for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}.")
     )
 
 
@@ -104,8 +104,10 @@ def test_ports(golden: Golden) -> None:
     """The methods and arguments of the interfaces that plugins implement stay, and the fields of
     what passes through them.
     """
-    found = {name: public(importlib.import_module(name)) for name in below(windrow.ingest.ports)}
-    golden("named/ports.json", found)
+    names_by_module = {
+        name: public(importlib.import_module(name)) for name in modules_below(windrow.ingest.ports)
+    }
+    golden("named/ports.json", names_by_module)
 
 
 def test_sections_of_plugins(golden: Golden) -> None:
@@ -113,16 +115,24 @@ def test_sections_of_plugins(golden: Golden) -> None:
     names.
     """
     tables = {"formats": FORMATS, "lookups": SOURCES, "sinks": KINDS, "steps": STEPS}
-    found = {module.__name__: public(module) for module in (formats, lookups, sinks, steps)}
-    golden("named/plugins.json", {"kinds": {k: sorted(v) for k, v in tables.items()}, **found})
+    names_by_module = {
+        module.__name__: public(module) for module in (formats, lookups, sinks, steps)
+    }
+    golden(
+        "named/plugins.json",
+        {"kinds": {k: sorted(v) for k, v in tables.items()}, **names_by_module},
+    )
 
 
 def test_doubles_and_suites(golden: Golden) -> None:
     """What plugins test with keeps its names: doubles, and contract suites with what they ask of a
     subclass.
     """
-    found = {name: public(importlib.import_module(name)) for name in below(windrow.ingest.testing)}
-    golden("named/testing.json", found)
+    names_by_module = {
+        name: public(importlib.import_module(name))
+        for name in modules_below(windrow.ingest.testing)
+    }
+    golden("named/testing.json", names_by_module)
 
 
 def test_commands(golden: Golden) -> None:
@@ -131,15 +141,21 @@ def test_commands(golden: Golden) -> None:
 
 
 def options_of(command: Any) -> Any:
-    own = [" ".join([*each.opts, *each.secondary_opts]) for each in command.params]
+    option_names = [
+        " ".join([*parameter.opts, *parameter.secondary_opts]) for parameter in command.params
+    ]
     below = getattr(command, "commands", {})
-    return {"": own} | {name: options_of(each) for name, each in below.items()} if below else own
+    return (
+        {"": option_names} | {name: options_of(subcommand) for name, subcommand in below.items()}
+        if below
+        else option_names
+    )
 
 
 def test_options_of_dataframes(golden: Golden) -> None:
     """Spark's data sources keep their names, options and columns."""
-    found = {"sources": [WindrowSource.name(), WindrowKafka.name()], "columns": sink.METADATA}
-    golden("named/dataframes.json", {**found, "options": public(options)})
+    sources = {"sources": [WindrowSource.name(), WindrowKafka.name()], "columns": sink.METADATA}
+    golden("named/dataframes.json", {**sources, "options": public(options)})
 
 
 def test_crash_points(golden: Golden) -> None:

@@ -54,7 +54,9 @@ DIGEST = "ab" * 16
 
 def test_a_receipt(golden: Golden) -> None:
     """Every field of a receipt, at any depth, keeps its name and its form, and is read back."""
-    assert [where for where in samples.unseen(samples.RECEIPT) if ".plan.start." not in where] == []
+    assert [
+        where for where in samples.default_paths(samples.RECEIPT) if ".plan.start." not in where
+    ] == []
     text = to_json(samples.RECEIPT)
     golden("stored/receipt.json", text)
     assert from_json(text, Receipt) == samples.RECEIPT
@@ -74,7 +76,9 @@ def test_positions_and_selections(golden: Golden) -> None:
     stops = [FrozenStop(position, samples.STOP) for position in samples.POSITIONS]
     tps = tuple(mark.tp for mark in samples.STOP.marks)
     selections = [Topics(("shop.orders",)), Pattern("shop[.].*"), Partitions(tps)]
-    golden("stored/positions.json", "".join(f"{to_json(each)}\n" for each in [*stops, *selections]))
+    golden(
+        "stored/positions.json", "".join(f"{to_json(record)}\n" for record in [*stops, *selections])
+    )
     assert [from_json(to_json(stop), FrozenStop) for stop in stops] == stops
 
 
@@ -88,12 +92,12 @@ def test_the_ledgers_table(golden: Golden) -> None:
     created = [
         CreateTable(TABLE).compile(dialect=d) for d in (sqlite.dialect(), postgresql.dialect())
     ]
-    golden("stored/ledger.sql", "".join(f"{str(each).strip()};\n" for each in created))
+    golden("stored/ledger.sql", "".join(f"{str(statement).strip()};\n" for statement in created))
 
 
 def test_the_ledgers_rows(tmp_path: Path, golden: Golden) -> None:
     """The rows that each of the ledger's methods writes keep their kinds, keys and values."""
-    ledger, place = open_ledger(f"{tmp_path}/ledger.db"), tmp_path / "ledger.db"
+    ledger, file = open_ledger(f"{tmp_path}/ledger.db"), tmp_path / "ledger.db"
     ledger.adopt_identity("ledger-1")
     ledger.bind_grid("orders", "hourly")
     ledger.bind_sink("orders", "sqlite:orders#orders")
@@ -108,7 +112,7 @@ def test_the_ledgers_rows(tmp_path: Path, golden: Golden) -> None:
     ledger.refuse(msgspec.structs.replace(samples.REFUSED, window=samples.BATCH.window))
     ledger.record(samples.RECEIPT)
     ledger.keep_schemas("orders", [samples.WRITER_SCHEMA])
-    with closing(sqlite3.connect(place)) as database:
+    with closing(sqlite3.connect(file)) as database:
         rows = database.execute(
             f"SELECT pipeline, kind, key, value FROM {TABLE.name} ORDER BY 1, 2, 3"
         )
@@ -125,19 +129,21 @@ def test_pages_and_notes(golden: Golden) -> None:
     lines = [{samples.WINDOW.key: PageLine(1, DIGEST, 5)}, {samples.WINDOW.key: line}]
     pages = [
         Pages([DIGEST], [page_of(lines[0], {}, ())]).with_page(
-            page_of(each, notes, covered(samples.PLAN))
+            page_of(page_lines, notes, covered(samples.PLAN))
         )
-        for each in lines
+        for page_lines in lines
     ]
     texts = [msgspec.json.encode(page).decode() for page, _ in pages]
     places = [path_of(DIGEST), named.path(samples.WINDOW.key)]
-    golden("stored/pages.txt", "".join(f"{each}\n" for each in [*texts, *places]))
+    golden("stored/pages.txt", "".join(f"{line}\n" for line in [*texts, *places]))
 
 
 def test_a_manifest_of_files(golden: Golden) -> None:
     """A manifest keeps its path, its form and its number, as does the owner in properties."""
-    made = manifest.Manifest(manifest.FORM, DIGEST, samples.OWNER, "parquet", b"columns", DIGEST)
-    lines = [manifest.path_of(257), manifest.encode(made).decode().strip()]
+    new_manifest = manifest.Manifest(
+        manifest.FORM, DIGEST, samples.OWNER, "parquet", b"columns", DIGEST
+    )
+    lines = [manifest.path_of(257), manifest.encode(new_manifest).decode().strip()]
     lines.append(json.dumps(samples.OWNER.properties))
     golden("stored/manifest.txt", "".join(f"{line}\n" for line in lines))
 
@@ -181,7 +187,7 @@ def test_a_message_of_a_kafka_table(golden: Golden) -> None:
     value = PlainSerializer("json", ("id", "amount"))
     options = KafkaOptions(("out",), "out.windrow", "", value=value, headers={"id": "id"})
     encoded = MessageEncoder(options).encoded(rows, read, samples.WINDOW).to_pylist()
-    golden("stored/kafka_message.json", [{k: str(v) for k, v in each.items()} for each in encoded])
+    golden("stored/kafka_message.json", [{k: str(v) for k, v in row.items()} for row in encoded])
 
 
 def test_dead_letters(golden: Golden) -> None:
@@ -196,8 +202,8 @@ def test_metadata_columns(golden: Golden) -> None:
     """The metadata that a table's columns and steps may have keep their names and types, and so do
     the columns of messages, of which staged files are made.
     """
-    known = {name: str(TYPES[name]) for name in METADATA}
-    golden("stored/metadata.json", {"metadata": known, "messages": columns(MESSAGES)})
+    type_by_name = {name: str(TYPES[name]) for name in METADATA}
+    golden("stored/metadata.json", {"metadata": type_by_name, "messages": columns(MESSAGES)})
 
 
 def columns(schema: pa.Schema) -> dict[str, str]:
@@ -212,9 +218,9 @@ def commit_two(sink: Any) -> None:
     """Commits a window and its dead letters, and replaces them."""
     sink.prepare()
     for generation in (0, 1):
-        made, staged = staged_receipt(sink, 0, generation, f"a{generation}")
-        sink.commit_dead(made.plan, made.attempt, staged)
-        assert isinstance(sink.commit(made, staged), Done)
+        receipt, staged = staged_receipt(sink, 0, generation, f"a{generation}")
+        sink.commit_dead(receipt.plan, receipt.attempt, staged)
+        assert isinstance(sink.commit(receipt, staged), Done)
 
 
 def steady(text: str) -> str:
@@ -253,27 +259,29 @@ def test_a_delta_table(kind: str, tmp_path: Path, golden: Golden) -> None:
     else:
         sink = KINDS[kind](str(tmp_path))
         commit_two(sink)
-    found = laid_out(tmp_path, sink.identity)
+    layout = laid_out(tmp_path, sink.identity)
     for entry in sorted((tmp_path / "orders" / "_delta_log").glob("*.json")):
         for action in map(json.loads, entry.read_text().splitlines()):
             if "metaData" in action:
-                found["configuration"] = dict(sorted(action["metaData"]["configuration"].items()))
-                found["partitioned by"] = action["metaData"]["partitionColumns"]
+                layout["configuration"] = dict(sorted(action["metaData"]["configuration"].items()))
+                layout["partitioned by"] = action["metaData"]["partitionColumns"]
             if "txn" in action:
-                found["application"] = action["txn"]["appId"]
+                layout["application"] = action["txn"]["appId"]
             if "windrow" in action.get("commitInfo", {}):
-                found["note"] = shape(json.loads(action["commitInfo"]["windrow"]))
+                layout["note"] = shape(json.loads(action["commitInfo"]["windrow"]))
     for file in sorted((tmp_path / "orders" / "_windrow").rglob("*.parquet"))[:1]:
-        own = (pq.read_metadata(file).metadata or {}).items()
-        found["tombstones"] = columns(pq.read_schema(file).remove_metadata())
-        found["of tombstones"] = sorted(k.decode() for k, _ in own if k != b"ARROW:schema")
-    golden(f"stored/{kind}.json", found)
+        parquet_metadata = (pq.read_metadata(file).metadata or {}).items()
+        layout["tombstones"] = columns(pq.read_schema(file).remove_metadata())
+        layout["of tombstones"] = sorted(
+            k.decode() for k, _ in parquet_metadata if k != b"ARROW:schema"
+        )
+    golden(f"stored/{kind}.json", layout)
 
 
 def shape(value: Any) -> Any:
     """The names in a document, with the types of their values."""
     if isinstance(value, dict):
-        return {name: shape(each) for name, each in value.items()}
+        return {name: shape(member) for name, member in value.items()}
     return [shape(value[0])] if isinstance(value, list) and value else type(value).__name__
 
 
@@ -286,13 +294,13 @@ def test_an_iceberg_table(tmp_path: Path, golden: Golden) -> None:
     snapshot = metadata.current_snapshot()
     assert snapshot is not None
     assert snapshot.summary is not None
-    found = laid_out(tmp_path, sink.identity)
-    for name, own in (
+    layout = laid_out(tmp_path, sink.identity)
+    for name, properties in (
         ("properties", metadata.properties),
         ("summary", snapshot.summary.additional_properties),
     ):
-        found[name] = {k: steady(v) for k, v in own.items() if k.startswith("windrow.")}
-    golden("stored/iceberg.json", found)
+        layout[name] = {k: steady(v) for k, v in properties.items() if k.startswith("windrow.")}
+    golden("stored/iceberg.json", layout)
 
 
 @pytest.mark.slow
@@ -304,7 +312,7 @@ def test_tables_in_sqlite(tmp_path: Path, golden: Golden) -> None:
     commit_two(sink)
     with closing(sqlite3.connect(tmp_path / "orders.db")) as database:
         created = database.execute("SELECT sql FROM sqlite_master WHERE sql <> ''").fetchall()
-        own = [
+        windrow_rows = [
             database.execute(f"SELECT {columns} FROM windrow_{table} ORDER BY ROWID").fetchall()
             for table, columns in (
                 ("tables", "name, form, owner, window_column, version"),
@@ -313,7 +321,9 @@ def test_tables_in_sqlite(tmp_path: Path, golden: Golden) -> None:
                 ("receipts", "window, version"),
             )
         ]
-    lines = [steady(sql) for (sql,) in created] + [steady(str(row)) for rows in own for row in rows]
+    lines = [steady(sql) for (sql,) in created] + [
+        steady(str(row)) for rows in windrow_rows for row in rows
+    ]
     lines.append(sink.identity.replace(str(tmp_path), "FOLDER"))
     golden("stored/sqlite.sql", "".join(f"{line}\n" for line in lines))
 
@@ -333,15 +343,15 @@ def test_tables_in_postgresql(database: str, golden: Golden) -> None:
     sink = KINDS["postgres"](database)
     commit_two(sink)
     PostgresKeyed(f"{database}#keyed", KEY)
-    asked = "SELECT place, window_column, form, columns FROM windrow.targets ORDER BY 1"
+    query = "SELECT place, window_column, form, columns FROM windrow.targets ORDER BY 1"
     with psycopg.connect(database) as connection:
-        found = [str(row) for row in connection.execute(_COLUMNS)]
-        found += [row[0] for row in connection.execute(_INDEXES)]
-        found += [str(row) for row in connection.execute("SELECT name, value FROM windrow.notes")]
-        for *target, stored in connection.execute(asked):
+        lines = [str(row) for row in connection.execute(_COLUMNS)]
+        lines += [row[0] for row in connection.execute(_INDEXES)]
+        lines += [str(row) for row in connection.execute("SELECT name, value FROM windrow.notes")]
+        for *target, stored in connection.execute(query):
             schema = pa.ipc.read_schema(pa.py_buffer(stored))
-            kept = {f.name: f.metadata for f in schema if f.metadata}
-            found.append(str([*target, schema.metadata, kept]))
-    place = database.partition("host=")[2]
-    found.append(sink.identity.replace(place, "HOST"))
-    golden("stored/postgres.sql", "".join(f"{steady(line)}\n" for line in found))
+            field_metadata = {f.name: f.metadata for f in schema if f.metadata}
+            lines.append(str([*target, schema.metadata, field_metadata]))
+    host = database.partition("host=")[2]
+    lines.append(sink.identity.replace(host, "HOST"))
+    golden("stored/postgres.sql", "".join(f"{steady(line)}\n" for line in lines))

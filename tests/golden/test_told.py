@@ -124,10 +124,12 @@ def test_commands_print_their_documents(stage: Stage) -> None:
 
 
 def kinds_of_errors() -> list[type[errors.WindrowError]]:
-    found = [errors.WindrowError]
-    for kind in found:
-        found += [each for each in kind.__subclasses__() if each.__module__ == errors.__name__]
-    return found
+    kinds = [errors.WindrowError]
+    for kind in kinds:
+        kinds += [
+            subclass for subclass in kind.__subclasses__() if subclass.__module__ == errors.__name__
+        ]
+    return kinds
 
 
 def test_errors(golden: Golden) -> None:
@@ -144,14 +146,14 @@ def test_errors(golden: Golden) -> None:
         for kind in kinds_of_errors()
     }
     golden("told/errors.json", {"stages": get_args(errors.Stage), "errors": tree})
-    theirs = [process.REFUSED, process.WRONG_SPEC, process.UNREACHABLE, process.TOO_EARLY]
+    exit_codes = [process.REFUSED, process.WRONG_SPEC, process.UNREACHABLE, process.TOO_EARLY]
     branches = [
         errors.RefusedError,
         errors.SpecError,
         errors.UnreachableError,
         errors.NotClosedError,
     ]
-    assert [*theirs, process.BUG] == [*(kind.exit_code for kind in branches), output.BUG]
+    assert [*exit_codes, process.BUG] == [*(kind.exit_code for kind in branches), output.BUG]
 
 
 def test_an_error_as_data(golden: Golden) -> None:
@@ -211,11 +213,13 @@ def test_headers_of_dead_letters(golden: Golden) -> None:
         "generation": 1,
         "timestamp_type": "CreateTime",
     }
-    found = {
-        each: [[name, str(text)] for name, text in headers_of({**letter, "stage": each}, "W")]
-        for each in ("key", "header", "value", "schema", "rules")
+    headers_by_stage = {
+        stage_name: [
+            [name, str(text)] for name, text in headers_of({**letter, "stage": stage_name}, "W")
+        ]
+        for stage_name in ("key", "header", "value", "schema", "rules")
     }
-    golden("told/dead_letter_headers.json", found)
+    golden("told/dead_letter_headers.json", headers_by_stage)
 
 
 def test_what_airflow_reads(golden: Golden) -> None:

@@ -18,12 +18,12 @@ def columns_of(candidates: Sequence[Candidate], folder: Path) -> Columns:
     return Columns.of(load_model(ModelReference("schema.py:Row", folder)))
 
 
-def described(candidates: Sequence[Candidate], folder: Path) -> dict[str, str]:
+def describe_columns(candidates: Sequence[Candidate], folder: Path) -> dict[str, str]:
     """Their names and types, as receipts have them."""
     return dict(columns_of(candidates, folder).described())
 
 
-def omitted(candidates: Sequence[Candidate]) -> dict[str, str]:
+def reason_by_field(candidates: Sequence[Candidate]) -> dict[str, str]:
     """The fields that are no columns, and why."""
     return {
         candidate.name: candidate.guess.note

@@ -13,14 +13,14 @@ import pyarrow as pa
 import pytest
 
 from tests.formats.avro.schemas import made
-from tests.infer.models import columns_of, described, omitted
+from tests.infer.models import columns_of, describe_columns, reason_by_field
 from windrow.ingest.formats.confluent.payloads import AvroPayloads
 from windrow.ingest.infer.avro import avro_candidates
 from windrow.ingest.infer.candidates import over_versions
 from windrow.ingest.model.writer_schema import WriterSchema
 
 
-def written(schema: Any, *references: Any) -> WriterSchema:
+def writer_schema(schema: Any, *references: Any) -> WriterSchema:
     """A schema as a registry has it."""
     return WriterSchema(
         "7",
@@ -46,7 +46,7 @@ ANY_SCALE = {
 }
 
 
-def logical(kind: str, name: str, **more: Any) -> dict[str, Any]:
+def logical_type(kind: str, name: str, **more: Any) -> dict[str, Any]:
     """A logical type."""
     return {"type": kind, "logicalType": name, **more}
 
@@ -56,23 +56,23 @@ TYPES: dict[str, tuple[Any, str]] = {
     "small": ("int", "int32 not null"),
     "perhaps": (["null", "string"], "string"),
     "connect_money": (
-        logical("bytes", "decimal", precision=64, scale=2),
+        logical_type("bytes", "decimal", precision=64, scale=2),
         "decimal128(38, 2) not null",
     ),
     "zoned": (
         {"type": "string", "connect.name": "io.debezium.time.ZonedTimestamp"},
         "timestamp[us, tz=UTC] not null",
     ),
-    "money": (logical("bytes", "decimal", precision=9, scale=2), "decimal128(9, 2) not null"),
+    "money": (logical_type("bytes", "decimal", precision=9, scale=2), "decimal128(9, 2) not null"),
     "fixed_money": (
         {"type": "fixed", "name": "M", "size": 8, "logicalType": "decimal", "precision": 9},
         "decimal128(9, 0) not null",
     ),
-    "at": (logical("long", "timestamp-millis"), "timestamp[us, tz=UTC] not null"),
-    "day": (["null", logical("int", "date")], "date32[day]"),
-    "clock": (logical("long", "time-micros"), "int64 not null"),
-    "wall": (logical("long", "local-timestamp-micros"), "int64 not null"),
-    "uuid": (logical("string", "uuid"), "string not null"),
+    "at": (logical_type("long", "timestamp-millis"), "timestamp[us, tz=UTC] not null"),
+    "day": (["null", logical_type("int", "date")], "date32[day]"),
+    "clock": (logical_type("long", "time-micros"), "int64 not null"),
+    "wall": (logical_type("long", "local-timestamp-micros"), "int64 not null"),
+    "uuid": (logical_type("string", "uuid"), "string not null"),
     "kind": ({"type": "enum", "name": "K", "symbols": ["A", "B"]}, "string not null"),
     "hash": ({"type": "fixed", "name": "H", "size": 4}, "binary not null"),
     "tags": ({"type": "array", "items": "string"}, "list<item: string> not null"),
@@ -93,9 +93,9 @@ TYPES: dict[str, tuple[Any, str]] = {
 def test_types_are_the_schemas(tmp_path: Path) -> None:
     """Each type of Avro's becomes what holds it exactly; null makes a column nullable."""
     candidates = avro_candidates(
-        written(record(**{name: kind for name, (kind, _) in TYPES.items()})), "value"
+        writer_schema(record(**{name: kind for name, (kind, _) in TYPES.items()})), "value"
     )
-    assert described(candidates, tmp_path) == {
+    assert describe_columns(candidates, tmp_path) == {
         name: expected for name, (_, expected) in TYPES.items()
     }
 
@@ -103,7 +103,7 @@ def test_types_are_the_schemas(tmp_path: Path) -> None:
 NEVER: dict[str, tuple[Any, str]] = {
     "nothing": ("null", "no value of it has a byte"),
     "either": (["string", "int"], "no type takes all types of the union"),
-    "huge": (logical("bytes", "decimal", precision=50, scale=40), "a decimal of 50 digits"),
+    "huge": (logical_type("bytes", "decimal", precision=50, scale=40), "a decimal of 50 digits"),
     "any_scale": (ANY_SCALE, "a decimal whose scale is in each message"),
     "tree": (
         {"type": "record", "name": "T", "fields": [{"name": "next", "type": ["null", "T"]}]},
@@ -116,11 +116,12 @@ NEVER: dict[str, tuple[Any, str]] = {
 def test_what_no_column_can_hold_is_left_out(tmp_path: Path) -> None:
     """The other fields are columns, and the file says why these aren't."""
     candidates = avro_candidates(
-        written(record(id="int", **{name: kind for name, (kind, _) in NEVER.items()})), "value"
+        writer_schema(record(id="int", **{name: kind for name, (kind, _) in NEVER.items()})),
+        "value",
     )
-    assert list(described(candidates, tmp_path)) == ["id"]
-    said = omitted(candidates)
-    assert {name: why in said[name] for name, (_, why) in NEVER.items()} == dict.fromkeys(
+    assert list(describe_columns(candidates, tmp_path)) == ["id"]
+    reasons = reason_by_field(candidates)
+    assert {name: reason in reasons[name] for name, (_, reason) in NEVER.items()} == dict.fromkeys(
         NEVER, True
     )
     assert "# left out: 'either': no type takes all" in (tmp_path / "schema.py").read_text()
@@ -130,7 +131,7 @@ def test_what_the_schema_says_of_a_field_is_a_comment(tmp_path: Path) -> None:
     """Other people's words stand behind the column, on its line, whatever is in them."""
     schema = record(id="int")
     schema["fields"][0]["doc"] = "The order's id\nimport os\u2028x = 1\x00"
-    assert described(avro_candidates(written(schema), "value"), tmp_path) == {
+    assert describe_columns(avro_candidates(writer_schema(schema), "value"), tmp_path) == {
         "id": "int32 not null"
     }
     assert (
@@ -141,7 +142,7 @@ def test_what_the_schema_says_of_a_field_is_a_comment(tmp_path: Path) -> None:
 
 def test_a_schema_that_is_no_record_is_one_column(tmp_path: Path) -> None:
     """Keys often are texts."""
-    assert described(avro_candidates(written("string"), "key"), tmp_path) == {
+    assert describe_columns(avro_candidates(writer_schema("string"), "key"), tmp_path) == {
         "key": "string not null"
     }
 
@@ -149,25 +150,25 @@ def test_a_schema_that_is_no_record_is_one_column(tmp_path: Path) -> None:
 def test_types_of_other_schemas_are_found(tmp_path: Path) -> None:
     """References are part of a schema."""
     candidates = avro_candidates(
-        written(
+        writer_schema(
             record(to="To"),
             {"type": "record", "name": "To", "fields": [{"name": "zip", "type": "int"}]},
         ),
         "value",
     )
-    assert described(candidates, tmp_path) == {"to": "struct<zip: int32> not null"}
+    assert describe_columns(candidates, tmp_path) == {"to": "struct<zip: int32> not null"}
 
 
 def test_what_an_older_version_lacks_may_be_null(tmp_path: Path) -> None:
     """Messages of each version must fit: a field that came later, or could be null
     before, is nullable.
     """
-    newest = avro_candidates(written(record(a="int", b="int", c="int")), "value")
+    newest = avro_candidates(writer_schema(record(a="int", b="int", c="int")), "value")
     older = [
-        avro_candidates(written(schema), "value")
+        avro_candidates(writer_schema(schema), "value")
         for schema in (record(a="int", b="int"), record(a="int", b=["null", "int"], c="int"))
     ]
-    assert described(over_versions(newest, older), tmp_path) == {
+    assert describe_columns(over_versions(newest, older), tmp_path) == {
         "a": "int32 not null",
         "b": "int32",
         "c": "int32",
@@ -183,34 +184,38 @@ def test_the_newest_default_is_the_value_of_older_messages(tmp_path: Path) -> No
     newest["fields"][2]["default"] = 7
     inner = {**record(x="int", gone="int"), "name": "I"}
     older = [record(a="int", big="long", old="string", sub=inner)]
-    found = over_versions(
-        avro_candidates(written(newest), "value"),
-        [avro_candidates(written(schema), "value") for schema in older],
+    merged = over_versions(
+        avro_candidates(writer_schema(newest), "value"),
+        [avro_candidates(writer_schema(schema), "value") for schema in older],
     )
-    columns = {one.name: one for one in columns_of(found, tmp_path).columns}
-    assert [(name, one.nullable, one.default) for name, one in columns.items()] == [
+    columns = {column.name: column for column in columns_of(merged, tmp_path).columns}
+    assert [(name, column.nullable, column.default) for name, column in columns.items()] == [
         ("a", False, None),
         ("cur", False, pa.scalar("EUR")),
         ("big", False, None),
         ("sub", False, None),
     ]
-    assert omitted(found) == dict.fromkeys(
+    assert reason_by_field(merged) == dict.fromkeys(
         ("old", "sub.gone"), "only older versions of the schema have it"
     )
 
 
 def test_a_field_of_several_records_takes_the_values_of_all() -> None:
     """One whose types have no type in common is left out, as is what one record has besides."""
-    one = {**record(at="int", n="int", sub={**record(x="int"), "name": "S1"}), "name": "A"}
-    two = {**record(at="string", n="long", sub={**record(x="int", y="int"), "name": "S2"})}
-    schema = WriterSchema("7", "AVRO", json.dumps([one, {**two, "name": "B"}]))
-    found = {each.name: each.guess for each in avro_candidates(schema, "value")}
-    assert {name: str(guess.type) for name, guess in found.items()} == {
+    first_record = {**record(at="int", n="int", sub={**record(x="int"), "name": "S1"}), "name": "A"}
+    second_record = {
+        **record(at="string", n="long", sub={**record(x="int", y="int"), "name": "S2"})
+    }
+    schema = WriterSchema("7", "AVRO", json.dumps([first_record, {**second_record, "name": "B"}]))
+    guess_by_name = {
+        candidate.name: candidate.guess for candidate in avro_candidates(schema, "value")
+    }
+    assert {name: str(guess.type) for name, guess in guess_by_name.items()} == {
         "at": "None",
         "n": "int64",
         "sub": "struct<x: int32>",
     }
-    assert found["sub"].omitted == (("y", "only some types of the union have it"),)
+    assert guess_by_name["sub"].omitted == (("y", "only some types of the union have it"),)
 
 
 def test_a_page_of_text_is_no_million_types() -> None:
@@ -225,8 +230,8 @@ def test_a_page_of_text_is_no_million_types() -> None:
                 {"name": "y", "type": f"R{depth - 1}" if depth else "int"},
             ],
         }
-    (candidate,) = avro_candidates(written(record(deep=nested)), "value")
-    assert any("more than 5,000 types" in why for _, why in candidate.guess.omitted)
+    (candidate,) = avro_candidates(writer_schema(record(deep=nested)), "value")
+    assert any("more than 5,000 types" in reason for _, reason in candidate.guess.omitted)
 
 
 def test_a_page_of_types_in_a_union() -> None:
@@ -236,7 +241,8 @@ def test_a_page_of_types_in_a_union() -> None:
         for n in range(4_900)
     ]
     (candidate,) = avro_candidates(
-        written({"type": "record", "name": "R", "fields": [{"name": "u", "type": kinds}]}), "value"
+        writer_schema({"type": "record", "name": "R", "fields": [{"name": "u", "type": kinds}]}),
+        "value",
     )
     assert str(candidate.guess.type) == "struct<x: int64>"
 
@@ -245,7 +251,7 @@ def test_a_page_of_fields_of_one_enum() -> None:
     """Of its symbols each field has those alone that a comment can hold."""
     enum = {"type": "enum", "name": "E", "symbols": [f"s{n}" for n in range(20_000)]}
     candidates = avro_candidates(
-        written(record(e=enum, **{f"f{n}": "E" for n in range(4_000)})), "value"
+        writer_schema(record(e=enum, **{f"f{n}": "E" for n in range(4_000)})), "value"
     )
     assert sum(len(candidate.guess.note) for candidate in candidates) < 4_001 * 3_000
 
@@ -257,7 +263,7 @@ def test_any_column_can_come_from_its_schema(
     """Whatever the schema: the file that is written loads, and what judges columns
     before messages are read has nothing against it.
     """
-    schema = written(made(dice).avro)
+    schema = writer_schema(made(dice).avro)
     candidates = avro_candidates(schema, "value")
     if any(candidate.usable for candidate in candidates):
         columns = columns_of(candidates, tmp_path)

@@ -56,14 +56,14 @@ Pair = tuple[bytes | None, bytes | None]
 class Run:
     """A topic read by what was proposed for it: `rows` of each message that isn't a dead letter.
 
-    `told`: the paths of fields that are left out; `checked`: those that the check tells besides;
-    `key`: the columns of the primary key.
+    `omitted_paths`: the paths of fields that are left out; `reported_paths`: those that the check
+    tells besides; `key`: the columns of the primary key.
     """
 
-    found: Inferred
+    inferred: Inferred
     rows: list[list[dict[str, Any]] | None]
-    told: set[str]
-    checked: set[str]
+    omitted_paths: set[str]
+    reported_paths: set[str]
     key: tuple[str, ...]
     format: str
     settings: Any = field(repr=False)
@@ -74,17 +74,17 @@ class Run:
 
         `checked`: whether the check counts.
         """
-        told = self.told | (self.checked if checked else set())
+        known_paths = self.omitted_paths | (self.reported_paths if checked else set())
         return {
             path
             for value, rows in zip(values, self.rows, strict=True)
             if rows is not None and value is not None
-            for path in lost(value, rows[0] if rows else None)
-            if not any(path == name or path.startswith(f"{name}.") for name in told)
+            for path in lost_paths(value, rows[0] if rows else None)
+            if not any(path == name or path.startswith(f"{name}.") for name in known_paths)
         }
 
 
-def run(pairs: Sequence[Pair], most: int = 1000, **hints: Any) -> Run:
+def run(pairs: Sequence[Pair], max_messages: int = 1000, **hints: Any) -> Run:
     """Infer a topic's pipeline from its newest messages, and read all of them by it."""
     broker, topic = MemoryBroker(), str(hints.pop("topic", "t"))
     broker.create_topic(topic, partitions=1, retention_ms=None)
@@ -92,10 +92,10 @@ def run(pairs: Sequence[Pair], most: int = 1000, **hints: Any) -> Run:
         stamp = EPOCH.replace(year=2026) + timedelta(seconds=i)
         broker.produce(TopicPartition(topic, 0), value, key=key, timestamp=stamp)
     with tempfile.TemporaryDirectory() as name:
-        found = infer(
+        inferred = infer(
             Path(name),
             PipelineRequest(topic, "127.0.0.1:1", **hints),
-            most,
+            max_messages,
             lambda _: (broker, lambda plan: MemoryReader(broker, plan, rows_max=100)),
             NOW,
         )
@@ -115,20 +115,24 @@ def run(pairs: Sequence[Pair], most: int = 1000, **hints: Any) -> Run:
         drift = list(unknown_fields(spec.decode, decoder.columns, sampled, refusal))
         schema = (spec.folder / "schema.py").read_text()
     rows: list[list[dict[str, Any]] | None] = [[] for _ in pairs]
-    for at, row in zip(decoded.row_index.to_pylist(), decoded.rows.to_pylist(), strict=True):
-        rows[at] = [*(rows[at] or []), row]
-    for at in decoded.dead_index.to_pylist():
-        rows[at] = None
-    told = {name for name, _ in found.omitted}
-    checked = {one.what.split("'")[1] for one in drift if "is passed over" in one.what}
-    checked |= {one.what.split(" ")[1] for one in drift if "doesn't keep all" in one.what}
-    of_keys = [one.what.split("'")[-2] for one in drift if one.what.startswith("Keys ")]
-    checked |= {f"key {name}" for name in of_keys}
+    for index, row in zip(decoded.row_index.to_pylist(), decoded.rows.to_pylist(), strict=True):
+        rows[index] = [*(rows[index] or []), row]
+    for index in decoded.dead_index.to_pylist():
+        rows[index] = None
+    omitted_paths = {name for name, _ in inferred.omitted}
+    reported_paths = {
+        finding.what.split("'")[1] for finding in drift if "is passed over" in finding.what
+    }
+    reported_paths |= {
+        finding.what.split(" ")[1] for finding in drift if "doesn't keep all" in finding.what
+    }
+    of_keys = [finding.what.split("'")[-2] for finding in drift if finding.what.startswith("Keys ")]
+    reported_paths |= {f"key {name}" for name in of_keys}
     return Run(
-        found,
+        inferred,
         rows,
-        told,
-        checked,
+        omitted_paths,
+        reported_paths,
         () if key is None else key.columns,
         spec.decode.format,
         spec,
@@ -136,32 +140,34 @@ def run(pairs: Sequence[Pair], most: int = 1000, **hints: Any) -> Run:
     )
 
 
-def lost(value: Any, got: Any, path: str = "") -> Iterator[str]:
+def lost_paths(value: Any, got: Any, path: str = "") -> Iterator[str]:
     """The paths at which a value isn't given back."""
     if value is None:
         return
     if isinstance(value, dict) and isinstance(got, dict):
         for name, inner in value.items():
-            yield from lost(inner, got.get(name), f"{path}.{name}" if path else name)
+            yield from lost_paths(inner, got.get(name), f"{path}.{name}" if path else name)
     elif isinstance(value, dict) and isinstance(got, list):
-        entries = [(one["key"], one["value"]) if isinstance(one, dict) else one for one in got]
+        entries = [(pair["key"], pair["value"]) if isinstance(pair, dict) else pair for pair in got]
         if sorted(map(str, value)) != sorted(str(key) for key, _ in entries):
             yield path
         for key, inner in value.items():
-            yield from lost(inner, dict(entries).get(key), path)
+            yield from lost_paths(inner, dict(entries).get(key), path)
     elif isinstance(value, list) and isinstance(got, list):
         if len(value) != len(got):
             yield path
         for inner, item in zip(value, got, strict=False):
-            yield from lost(inner, item, path)
-    elif not same(value, got):
+            yield from lost_paths(inner, item, path)
+    elif not is_same(value, got):
         yield path
 
 
-def same(value: Any, got: Any) -> bool:
+def is_same(value: Any, got: Any) -> bool:
     """Whether a value of a column is a plain value, or a text is all of a document."""
     if isinstance(value, dict | list):
-        return isinstance(got, str) and plain(json.loads(got, parse_float=Literal)) == plain(value)
+        return isinstance(got, str) and to_plain(json.loads(got, parse_float=Literal)) == to_plain(
+            value
+        )
     if isinstance(value, bool):
         return got is value or got == json.dumps(value)
     if isinstance(value, Literal | int | float | Decimal):
@@ -169,8 +175,8 @@ def same(value: Any, got: Any) -> bool:
     if isinstance(got, bool):
         return json.dumps(got) == value
     if isinstance(got, datetime) and isinstance(value, str):
-        at = datetime.fromisoformat(value)
-        return got == (at if at.tzinfo else at.replace(tzinfo=UTC))
+        moment = datetime.fromisoformat(value)
+        return got == (moment if moment.tzinfo else moment.replace(tzinfo=UTC))
     if isinstance(got, date) and isinstance(value, str):
         return got == date.fromisoformat(value.removesuffix("Z"))
     if isinstance(got, Decimal | float | int) and isinstance(value, str):
@@ -214,23 +220,23 @@ class Literal(str):
     __slots__ = ()
 
 
-def plain(value: Any) -> Any:
+def to_plain(value: Any) -> Any:
     """A document whose numbers are decimals."""
     if isinstance(value, dict):
-        return {name: plain(inner) for name, inner in value.items()}
+        return {name: to_plain(inner) for name, inner in value.items()}
     if isinstance(value, list):
-        return [plain(item) for item in value]
+        return [to_plain(item) for item in value]
     if isinstance(value, Literal) or type(value) in (int, float):
         return Decimal(str(value))
     return value
 
 
-def written(value: Any) -> str:
+def to_json(value: Any) -> str:
     """A document's JSON, its numbers as they stand."""
     if isinstance(value, dict):
-        return f"{{{','.join(f'{json.dumps(k)}:{written(v)}' for k, v in value.items())}}}"
+        return f"{{{','.join(f'{json.dumps(k)}:{to_json(v)}' for k, v in value.items())}}}"
     if isinstance(value, list):
-        return f"[{','.join(map(written, value))}]"
+        return f"[{','.join(map(to_json, value))}]"
     return str(value) if isinstance(value, Literal) else json.dumps(value)
 
 
@@ -283,10 +289,10 @@ class Shape:
         if r.random() < 0.1:
             return None
         if self.kind == "object":
-            return {name: of.value() for name, of in self.inner.items() if r.random() < 0.8}
+            return {name: shape.value() for name, shape in self.inner.items() if r.random() < 0.8}
         if self.kind in {"list", "map"}:
-            (of,) = self.inner.values()
-            values = [of.value() for _ in range(r.randint(0, 3))]
+            (shape,) = self.inner.values()
+            values = [shape.value() for _ in range(r.randint(0, 3))]
             keys = r.sample(range(40), len(values))
             entries = {f"k{k}": v for k, v in zip(keys, values, strict=True)}
             return values if self.kind == "list" else entries
@@ -304,11 +310,11 @@ def test_of_documents(seed: int) -> None:
     shape.inner["stock"] = Shape(r, 2, "map", {"": Shape(r, 3, "long")})
     values = [shape.value() or {} for _ in range(r.choice([2, 10, 120]))]
     values.append({"n": Literal("1")})
-    done = run([(None, written(value).encode()) for value in values], r.choice([2, 40, 40]))
-    assert done.lost(values, checked=True) == set(), done.found
+    done = run([(None, to_json(value).encode()) for value in values], r.choice([2, 40, 40]))
+    assert done.lost(values, checked=True) == set(), done.inferred
     late = {path for path in done.lost(values) if path.startswith("stock.")}
-    assert not late or done.found.sampled < 40
-    assert None not in done.rows or done.found.sampled < len(values) or len(values) > 100
+    assert not late or done.inferred.sampled < 40
+    assert None not in done.rows or done.inferred.sampled < len(values) or len(values) > 100
 
 
 def test_nan_of_a_column_that_is_never_null() -> None:
@@ -336,8 +342,8 @@ def test_digits_in_texts(sampled: list[dict[str, Any]], later: dict[str, Any]) -
     """Where another field needs `coerce: lenient`, a number in a text is one for a Float64 too:
     none is proposed that would change its digits, and the check tells of later ones.
     """
-    documents = [one | KINDS[at % 2] for at, one in enumerate([later, *sampled])]
-    pairs = [(None, json.dumps(one).encode()) for one in documents]
+    documents = [document | KINDS[index % 2] for index, document in enumerate([later, *sampled])]
+    pairs = [(None, json.dumps(document).encode()) for document in documents]
     done = run(pairs, len(sampled) if later else len(pairs))
     assert done.settings.decode.coerce == "lenient"
     assert done.lost(documents, checked=bool(later)) == set()
@@ -350,15 +356,17 @@ def test_later_keys(value: dict[str, Any]) -> None:
     text = json.dumps(value).encode()
     done = run([(b'{"id": 2, "region": "eu"}', text), (b'{"id": 1}', text)], 1)
     assert done.settings.decode.key is not None
-    assert done.checked == {"region"}
+    assert done.reported_paths == {"region"}
 
 
-@pytest.mark.parametrize(("later", "told"), [(b'{"id": 2}', {"key id"}), (b'{"id": 3}', set())])
-def test_keys_that_said_the_same(later: bytes, told: set[str]) -> None:
+@pytest.mark.parametrize(
+    ("later", "expected_paths"), [(b'{"id": 2}', {"key id"}), (b'{"id": 3}', set())]
+)
+def test_keys_that_said_the_same(later: bytes, expected_paths: set[str]) -> None:
     """Keys that were left out because they said what the values say are looked at by the check."""
     done = run([(later, b'{"id": 3, "v": 1}'), (b'{"id": 1}', b'{"id": 1, "v": 1}')], 1)
     assert done.settings.decode.key is None
-    assert done.checked == told
+    assert done.reported_paths == expected_paths
 
 
 def test_later_digits_of_lines() -> None:
@@ -397,7 +405,7 @@ def test_of_lines(seed: int) -> None:
         else dict(zip(names, line, strict=True))
         for line in lines
     ]
-    assert done.lost(documents) == set(), done.found
+    assert done.lost(documents) == set(), done.inferred
     assert [rows for rows in done.rows[1:] if rows is None] == [] or len(lines) > 100
 
 
@@ -428,17 +436,17 @@ def test_of_avro(registry: RegistryServer, seed: int) -> None:
         parsed = fastavro.parse_schema(json.loads(json.dumps(schema)))
         writer = avro.Writer(r, avro.Made(schema, named=newest.named))
         for i in range(r.choice([1, 8])):
-            whole = writer.message()
-            document = fastavro.schemaless_reader(io.BytesIO(whole), parsed)
+            payload = writer.message()
+            document = fastavro.schemaless_reader(io.BytesIO(payload), parsed)
             assert isinstance(document, dict)
-            pairs.append((framed(key_id, varint(i)) if key_id else None, framed(id_, whole)))
+            pairs.append((framed(key_id, varint(i)) if key_id else None, framed(id_, payload)))
             documents.append({**document, **({"key": i} if key_id else {})})
     done = run(pairs, topic=topic, registry=registry.url)
     for rows, document in zip(done.rows, documents, strict=True):
         if rows and key_id:
             rows[0]["key"] = rows[0].get("key_f0", rows[0].get("f0"))
         document.pop("key", None) if not rows else None
-    assert done.lost(documents) == set(), done.found
+    assert done.lost(documents) == set(), done.inferred
 
 
 PROTO = """\
@@ -465,63 +473,65 @@ def test_of_protobuf(registry: RegistryServer, seed: int) -> None:
     r, topic = random.Random(seed), f"p.{seed}"
     id_ = registry.register(f"{topic}-value", PROTO, "PROTOBUF")
     kind = message_type(compiled_text(PROTO, (), "a test"), "t.Root", "a test")
-    wholes = [message(r, kind, odd=0) for _ in range(r.choice([1, 10]))]
-    pairs: list[Pair] = [(None, framed(id_, b"\x00" + whole)) for whole in wholes]
+    payloads = [message(r, kind, odd=0) for _ in range(r.choice([1, 10]))]
+    pairs: list[Pair] = [(None, framed(id_, b"\x00" + payload)) for payload in payloads]
     done = run(pairs, topic=topic, registry=registry.url)
-    documents = [document_of(GetMessageClass(kind).FromString(whole)) for whole in wholes]
-    assert done.lost(documents) == set(), done.found
+    documents = [document_of(GetMessageClass(kind).FromString(payload)) for payload in payloads]
+    assert done.lost(documents) == set(), done.inferred
 
 
-def document_of(of: Any) -> Any:
+def document_of(proto_message: Any) -> Any:
     """A message of Protobuf's library as a document."""
-    name = of.DESCRIPTOR.full_name
+    name = proto_message.DESCRIPTOR.full_name
     if name == "google.protobuf.Timestamp":
-        return EPOCH + timedelta(seconds=of.seconds, microseconds=of.nanos // 1000)
+        return EPOCH + timedelta(
+            seconds=proto_message.seconds, microseconds=proto_message.nanos // 1000
+        )
     if name.startswith("google.protobuf."):
-        return of.value
-    found = {}
-    for each in of.DESCRIPTOR.fields:
-        value = getattr(of, each.name)
-        inner = each.message_type
+        return proto_message.value
+    document = {}
+    for descriptor in proto_message.DESCRIPTOR.fields:
+        value = getattr(proto_message, descriptor.name)
+        inner = descriptor.message_type
         if inner is not None and inner.GetOptions().map_entry:
-            found[each.name] = {
+            document[descriptor.name] = {
                 key: plain_of(value[key], inner.fields_by_name["value"]) for key in value
             }
-        elif each.is_repeated:
-            found[each.name] = [plain_of(item, each) for item in value]
-        elif not each.has_presence or of.HasField(each.name):
-            found[each.name] = plain_of(value, each)
-    return found
+        elif descriptor.is_repeated:
+            document[descriptor.name] = [plain_of(item, descriptor) for item in value]
+        elif not descriptor.has_presence or proto_message.HasField(descriptor.name):
+            document[descriptor.name] = plain_of(value, descriptor)
+    return document
 
 
-def plain_of(value: Any, each: Any) -> Any:
+def plain_of(value: Any, descriptor: Any) -> Any:
     """A field's value, an enum's by its name."""
-    if each.enum_type is not None:
-        return each.enum_type.values_by_number[value].name
-    return value if each.message_type is None else document_of(value)
+    if descriptor.enum_type is not None:
+        return descriptor.enum_type.values_by_number[value].name
+    return value if descriptor.message_type is None else document_of(value)
 
 
 TOOLS = {
-    "debezium-json": lambda op, before, after: {
+    "debezium-json": lambda op, old_row, new_row: {
         "op": {"insert": "c", "update": "u", "delete": "d"}[op],
-        "before": before,
-        "after": after,
+        "before": old_row,
+        "after": new_row,
         "source": {"db": "d", "table": "t"},
     },
-    "maxwell-json": lambda op, before, after: {
+    "maxwell-json": lambda op, old_row, new_row: {
         "database": "d",
         "table": "t",
         "ts": 1,
         "type": op,
-        "data": after or before,
+        "data": new_row or old_row,
     },
-    "canal-json": lambda op, before, after: {
+    "canal-json": lambda op, old_row, new_row: {
         "database": "d",
         "table": "t",
         "isDdl": False,
         "type": op.upper(),
         "pkNames": ["a"],
-        "data": [{k: None if v is None else str(v) for k, v in (after or before).items()}],
+        "data": [{k: None if v is None else str(v) for k, v in (new_row or old_row).items()}],
         "old": None,
         "mysqlType": {"a": "int", "b": "int", "n": "decimal"},
     },
@@ -542,33 +552,33 @@ def test_of_changes(seed: int) -> None:
     pairs: list[Pair] = []
     changes: list[dict[str, Any]] = []
     for _ in range(r.choice([1, 3, 20])):
-        place = r.randrange(3), 0 if tool == "canal-json" else r.randrange(2)
-        before = table.pop(place, None)
-        after = {"a": place[0], "b": place[1], "n": Literal(r.choice(["1", "2.50", "0"]))}
+        row_key = r.randrange(3), 0 if tool == "canal-json" else r.randrange(2)
+        old_row = table.pop(row_key, None)
+        new_row = {"a": row_key[0], "b": row_key[1], "n": Literal(r.choice(["1", "2.50", "0"]))}
         if tool != "canal-json":
-            after["more"] = shape.value()
-        if before is not None and r.random() < 0.3:
-            op, after = "delete", None
+            new_row["more"] = shape.value()
+        if old_row is not None and r.random() < 0.3:
+            op, new_row = "delete", None
         else:
-            op, table[place] = "insert" if before is None else "update", after
-        changes.append(after or before or {})
-        named = {name: place["ab".index(name)] for name in key}
+            op, table[row_key] = "insert" if old_row is None else "update", new_row
+        changes.append(new_row or old_row or {})
+        named = {name: row_key["ab".index(name)] for name in key}
         keyed = {"database": "d", "table": "t", **{f"pk.{n}": v for n, v in named.items()}}
-        event = TOOLS[tool](op, before, after)
-        text = written(keyed if tool == "maxwell-json" else named)
-        pairs.append((text.encode(), written(event).encode()))
+        event = TOOLS[tool](op, old_row, new_row)
+        text = to_json(keyed if tool == "maxwell-json" else named)
+        pairs.append((text.encode(), to_json(event).encode()))
     done = run(pairs)
     assert done.format == tool
     if not done.key:
-        assert done.lost(changes) == set(), done.found
+        assert done.lost(changes) == set(), done.inferred
         return
-    there: dict[tuple[Any, ...], dict[str, Any]] = {}
+    row_by_key: dict[tuple[Any, ...], dict[str, Any]] = {}
     for change, rows in zip(changes, done.rows, strict=True):
-        there.pop(tuple(change[name] for name in done.key), None)
+        row_by_key.pop(tuple(change[name] for name in done.key), None)
         for row in rows or []:
-            there[tuple(row[name] for name in done.key)] = row
+            row_by_key[tuple(row[name] for name in done.key)] = row
     ended = {tuple(row[name] for name in done.key): row for row in table.values()}
-    assert there.keys() == ended.keys()
-    assert len(there) == len(table)
-    done.rows = [[there[place]] for place in ended]
-    assert done.lost(list(ended.values())) == set(), done.found
+    assert row_by_key.keys() == ended.keys()
+    assert len(row_by_key) == len(table)
+    done.rows = [[row_by_key[row_key]] for row_key in ended]
+    assert done.lost(list(ended.values())) == set(), done.inferred

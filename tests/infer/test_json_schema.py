@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from tests.infer.models import described, omitted
+from tests.infer.models import describe_columns, reason_by_field
 from windrow.ingest.errors import SpecError
 from windrow.ingest.infer.json_schema import json_candidates
 from windrow.ingest.model.writer_schema import WriterSchema
 
 
-def written(schema: Any, **references: Any) -> WriterSchema:
+def writer_schema(schema: Any, **references: Any) -> WriterSchema:
     """A schema as a registry has it."""
     return WriterSchema(
         "7",
@@ -57,9 +57,9 @@ def test_types_are_the_schemas(tmp_path: Path) -> None:
     is left out with a word.
     """
     candidates = json_candidates(
-        written(SCHEMA, place={"type": "object", "properties": {"city": {"type": "string"}}})
+        writer_schema(SCHEMA, place={"type": "object", "properties": {"city": {"type": "string"}}})
     )
-    assert described(candidates, tmp_path) == {
+    assert describe_columns(candidates, tmp_path) == {
         "id": "int64 not null",
         "at": "timestamp[us, tz=UTC] not null",
         "day": "date32[day]",
@@ -73,7 +73,7 @@ def test_types_are_the_schemas(tmp_path: Path) -> None:
         "either": "string",
         "both": "string",
     }
-    assert omitted(candidates) == {
+    assert reason_by_field(candidates) == {
         "open": "it doesn't say which properties it has",
         "untold": "it has no type",
         "node": "'next': '#/definitions/Node' holds itself",
@@ -107,8 +107,10 @@ def test_types_are_held_against_what_was_sampled() -> None:
         {"a": {"t": naive, "u": zoned, "more": 1}, "all": [naive], "ref": {"t": naive}},
         {"x": b"0.123456789012345678", "open": {"n": 1}, "more": True},
     ]
-    found = json_candidates(written(schema), documents)
-    assert {one.name: (str(one.guess.type), one.nullable) for one in found} == {
+    candidates = json_candidates(writer_schema(schema), documents)
+    assert {
+        candidate.name: (str(candidate.guess.type), candidate.nullable) for candidate in candidates
+    } == {
         "a": (
             "struct<t: string, u: timestamp[us, tz=UTC], later: date32[day], more: int64>",
             True,
@@ -128,7 +130,7 @@ def test_types_are_held_against_what_was_sampled() -> None:
 def test_what_says_nothing_is_refused(schema: Any) -> None:
     """With the way to columns from the messages themselves."""
     with pytest.raises(SpecError) as refused:
-        json_candidates(written(schema))
+        json_candidates(writer_schema(schema))
     assert "--format json-schema-confluent" in refused.value.do
 
 
@@ -136,7 +138,7 @@ def test_what_says_nothing_is_refused(schema: Any) -> None:
 def test_what_is_no_list_of_words_stops_nothing(enum: object) -> None:
     """A registry may hold a schema that is none in this place: the field is a text all the same."""
     (candidate,) = json_candidates(
-        written({"type": "object", "properties": {"a": {"type": "string", "enum": enum}}})
+        writer_schema({"type": "object", "properties": {"a": {"type": "string", "enum": enum}}})
     )
     assert (str(candidate.guess.type), candidate.guess.note) == ("string", "")
 
@@ -145,7 +147,7 @@ def test_a_page_of_fields_of_one_enum() -> None:
     """Of its words each field has those alone that a comment can hold."""
     properties = {f"f{n}": {"$ref": "#/enum"} for n in range(4_000)}
     candidates = json_candidates(
-        written(
+        writer_schema(
             {
                 "properties": properties,
                 "enum": {"type": "string", "enum": [f"s{n}" for n in range(20_000)]},

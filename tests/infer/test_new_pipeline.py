@@ -50,28 +50,28 @@ def broker_with(*values: bytes | None, first: datetime = FIRST) -> MemoryBroker:
     return broker
 
 
-def inferred(
+def infer_from(
     folder: Path,
     broker: MemoryBroker,
-    asked: PipelineRequest = ASKED,
-    most: int = 500,
+    request: PipelineRequest = ASKED,
+    max_messages: int = 500,
     rows_max: int = 100,
 ) -> Inferred:
     """The files, written from what a cluster in memory has."""
     return infer(
         folder,
-        asked,
-        most,
+        request,
+        max_messages,
         lambda _: (broker, lambda plan: MemoryReader(broker, plan, rows_max=rows_max)),
         NOW,
     )
 
 
-def begun(
-    folder: Path, *values: bytes | None, asked: PipelineRequest = ASKED, first: datetime = FIRST
+def infer_messages(
+    folder: Path, *values: bytes | None, request: PipelineRequest = ASKED, first: datetime = FIRST
 ) -> Inferred:
     """The files, written from these messages."""
-    return inferred(folder, broker_with(*values, first=first), asked)
+    return infer_from(folder, broker_with(*values, first=first), request)
 
 
 def columns_of(folder: Path) -> dict[str, str]:
@@ -81,7 +81,7 @@ def columns_of(folder: Path) -> dict[str, str]:
 
 def test_types_are_guessed_from_what_is_there(tmp_path: Path) -> None:
     """Each kind of value gets its own type; what was missing or null somewhere may be null."""
-    one = {
+    first_order = {
         "id": 1,
         "price": 1.5,
         "whole": 2,
@@ -95,10 +95,12 @@ def test_types_are_guessed_from_what_is_there(tmp_path: Path) -> None:
         "lines": [{"n": 1}],
         "note": None,
     }
-    two = one | {"whole": 2.5, "note": "x", "to": {"city": None, "zip": 7}}
-    del two["ok"]
-    found = begun(tmp_path, json.dumps(one).encode(), json.dumps(two).encode())
-    assert (found.sampled, found.fitting, found.refused, found.format) == (2, 2, (), "json")
+    second_order = first_order | {"whole": 2.5, "note": "x", "to": {"city": None, "zip": 7}}
+    del second_order["ok"]
+    report = infer_messages(
+        tmp_path, json.dumps(first_order).encode(), json.dumps(second_order).encode()
+    )
+    assert (report.sampled, report.fitting, report.refused, report.format) == (2, 2, (), "json")
     assert columns_of(tmp_path) == {
         "id": "int64 not null",
         "price": "double not null",
@@ -136,13 +138,13 @@ def test_odd_names_become_columns_all_the_same(tmp_path: Path) -> None:
         '"',
         "\\",
     ]
-    found = begun(tmp_path, json.dumps(dict.fromkeys(names, 1)).encode())
-    assert found.fitting == 1
+    report = infer_messages(tmp_path, json.dumps(dict.fromkeys(names, 1)).encode())
+    assert report.fitting == 1
     assert list(columns_of(tmp_path)) == names
 
 
 @pytest.mark.parametrize(
-    ("value", "why"),
+    ("value", "expected_reason"),
     [
         ({"x": {}, "id": 1}, "only objects without fields"),
         ({"x": [{}], "id": 1}, "of its items only objects without fields"),
@@ -153,15 +155,15 @@ def test_odd_names_become_columns_all_the_same(tmp_path: Path) -> None:
     ],
 )
 def test_what_no_column_can_hold_is_left_out_with_a_word(
-    tmp_path: Path, value: dict[str, Any], why: str
+    tmp_path: Path, value: dict[str, Any], expected_reason: str
 ) -> None:
     """The rest of the message is a row, and the file says why a field is missing, as the
     command does.
     """
-    found = begun(tmp_path, json.dumps(value).encode())
-    assert (found.fitting, found.columns) == (1, 1)
-    assert why in (tmp_path / "schema.py").read_text()
-    assert [why in reason for _, reason in found.omitted] == [True]
+    report = infer_messages(tmp_path, json.dumps(value).encode())
+    assert (report.fitting, report.columns) == (1, 1)
+    assert expected_reason in (tmp_path / "schema.py").read_text()
+    assert [expected_reason in reason for _, reason in report.omitted] == [True]
 
 
 ODD_KEYS: dict[str, tuple[dict[str, Any], dict[str, Any], list[str]]] = {
@@ -187,7 +189,7 @@ def test_no_field_of_a_key_stops_or_hides_another(tmp_path: Path, case: str) -> 
         key=json.dumps(key).encode(),
         timestamp=FIRST,
     )
-    assert inferred(tmp_path, broker).fitting == 1
+    assert infer_from(tmp_path, broker).fitting == 1
     assert list(columns_of(tmp_path)) == columns
     assert (tmp_path / "schema.py").read_text().count("left out") == len(key) + len(value) - len(
         columns
@@ -210,15 +212,15 @@ def test_a_key_that_says_the_same_is_left_out(
         ids = [
             schema_registry.register(
                 f"{topic}-{part}",
-                json.dumps({"type": "record", "name": part, "fields": fields[:most]}),
+                json.dumps({"type": "record", "name": part, "fields": fields[:field_count]}),
             )
-            for part, most in (("key", 1), ("value", 2))
+            for part, field_count in (("key", 1), ("value", 2))
         ]
         key, value = framed(ids[0], varint(id_)), framed(ids[1], varint(5) + varint(1))
     broker.produce(TopicPartition(topic, 0), value, key=key, timestamp=FIRST)
-    found = inferred(tmp_path, broker, PipelineRequest(topic, ADDRESS, **hints))
+    report = infer_from(tmp_path, broker, PipelineRequest(topic, ADDRESS, **hints))
     assert list(columns_of(tmp_path)) == columns
-    assert ("the keys are the same as the value's 'id'" in found.notes) == (id_ == 5)
+    assert ("the keys are the same as the value's 'id'" in report.notes) == (id_ == 5)
 
 
 WHOLE_KEYS: dict[str, tuple[list[bytes], str, list[Any]]] = {
@@ -252,10 +254,10 @@ def test_a_key_that_is_one_value_is_a_column(
     keys, key_format, values = WHOLE_KEYS[name]
     done = run([(key, value) for key in keys], **hints)
     assert [row for rows in done.rows for row in rows or ()] == [
-        {"key_": one, "KEY": "x"} for one in values
+        {"key_": key_text, "KEY": "x"} for key_text in values
     ]
     assert done.settings.decode.key.format == key_format
-    assert done.found.notes == ()
+    assert done.inferred.notes == ()
 
 
 @pytest.mark.parametrize(("key", "columns"), [(b"5", ["id", "n"]), (b"6", ["key", "id", "n"])])
@@ -264,13 +266,16 @@ def test_a_key_that_is_the_value_of_a_field_is_left_out(
 ) -> None:
     """Also if one of them is a text, and the other a number."""
     broker = broker_with()
-    for one in (b"5", key):
+    for message_key in (b"5", key):
         broker.produce(
-            TopicPartition("shop.orders", 0), b'{"id": "5", "n": 1}', key=one, timestamp=FIRST
+            TopicPartition("shop.orders", 0),
+            b'{"id": "5", "n": 1}',
+            key=message_key,
+            timestamp=FIRST,
         )
-    found = inferred(tmp_path, broker)
+    report = infer_from(tmp_path, broker)
     assert list(columns_of(tmp_path)) == columns
-    assert ("the keys are the same as the value's 'id'" in found.notes) == (key == b"5")
+    assert ("the keys are the same as the value's 'id'" in report.notes) == (key == b"5")
 
 
 def test_a_key_that_says_more_inside_stays(tmp_path: Path) -> None:
@@ -282,9 +287,9 @@ def test_a_key_that_says_more_inside_stays(tmp_path: Path) -> None:
         key=b'{"id": {"a": 1, "A": 2}}',
         timestamp=FIRST,
     )
-    found = inferred(tmp_path, broker)
+    report = infer_from(tmp_path, broker)
     assert list(columns_of(tmp_path)) == ["key_id", "id", "v"]
-    assert [path for path, _ in found.omitted] == ["key_id.A"]
+    assert [path for path, _ in report.omitted] == ["key_id.A"]
 
 
 def test_a_primary_key_that_no_spec_can_name_is_refused(tmp_path: Path) -> None:
@@ -301,15 +306,15 @@ def test_a_primary_key_that_no_spec_can_name_is_refused(tmp_path: Path) -> None:
     with pytest.raises(
         SpecError, match=r"'\{\{ env.HOME \}\}' of the rows' primary key .* would be a template"
     ):
-        begun(tmp_path, json.dumps(event).encode())
+        infer_messages(tmp_path, json.dumps(event).encode())
 
 
 def test_data_for_fields_makes_no_table(tmp_path: Path) -> None:
     """Documents whose keys are data would make a column of each."""
     with pytest.raises(SpecError, match="have 5,001 different fields"):
-        begun(
+        infer_messages(
             tmp_path,
-            *(json.dumps({f"{at}-{n}": 1 for n in range(1667)}).encode() for at in range(3)),
+            *(json.dumps({f"{index}-{n}": 1 for n in range(1667)}).encode() for index in range(3)),
         )
 
 
@@ -318,18 +323,20 @@ def test_a_few_odd_values_do_not_take_the_type_away() -> None:
     guessed against what was seen.
     """
     assert guess_type([1, "x"]).lenient
-    many: list[Any] = [1] * 199
-    assert guess_type([*many, "x"]) == TypeGuess(
+    integers: list[Any] = [1] * 199
+    assert guess_type([*integers, "x"]) == TypeGuess(
         pa.int64(), "1 of 200 sampled values of another type, and refused"
     )
-    assert guess_type([*many, {}]).type == pa.int64()
+    assert guess_type([*integers, {}]).type == pa.int64()
 
 
 def test_timestamps_that_are_cut_are_told(tmp_path: Path) -> None:
     """How many messages have them, and how all digits are kept."""
-    at = '{{"at": "2026-01-05T03:20:00.{}Z"}}'.format
-    found = begun(tmp_path, *(at(digits).encode() for digits in ("123456", "1234567", "1")))
-    (note,) = found.notes
+    document_with = '{{"at": "2026-01-05T03:20:00.{}Z"}}'.format
+    report = infer_messages(
+        tmp_path, *(document_with(digits).encode() for digits in ("123456", "1234567", "1"))
+    )
+    (note,) = report.notes
     assert note.startswith("1 of the sampled messages have timestamps finer than a microsecond")
 
 
@@ -341,35 +348,35 @@ def test_the_first_window_holds_the_earliest_message(tmp_path: Path) -> None:
     broker.produce(
         TopicPartition("shop.orders", 0), b'{"id": 1}', timestamp=datetime(1970, 1, 2, tzinfo=UTC)
     )
-    found = inferred(tmp_path, broker)
-    assert (found.grid, found.start) == ("hourly", FIRST.replace(minute=0))
-    assert found.window == found.start
-    assert load_spec(tmp_path / "defs.yaml").window.start == found.start
+    report = infer_from(tmp_path, broker)
+    assert (report.grid, report.start) == ("hourly", FIRST.replace(minute=0))
+    assert report.window == report.start
+    assert load_spec(tmp_path / "defs.yaml").window.start == report.start
 
 
 def test_timestamps_in_seconds_are_told(tmp_path: Path) -> None:
     """Seconds where Kafka has milliseconds lie in 1970, which is noted, not only proposed."""
     first = datetime.fromtimestamp(FIRST.timestamp() / 1000, UTC)
-    found = inferred(tmp_path, broker_with(b'{"id": 1}', first=first))
-    assert found.start is not None
-    assert found.start.year == 1970
-    assert "are these seconds, not milliseconds?" in " ".join(found.notes)
-    assert inferred(tmp_path / "right", broker_with(b'{"id": 1}')).notes == ()
+    report = infer_from(tmp_path, broker_with(b'{"id": 1}', first=first))
+    assert report.start is not None
+    assert report.start.year == 1970
+    assert "are these seconds, not milliseconds?" in " ".join(report.notes)
+    assert infer_from(tmp_path / "right", broker_with(b'{"id": 1}')).notes == ()
 
 
 def test_where_no_hour_is_over_there_are_micro_batches(tmp_path: Path) -> None:
     """Who has just produced the first messages can run them at once, unless hours were
     asked for.
     """
-    fresh = begun(tmp_path / "a", b'{"id": 1}', first=NOW - timedelta(minutes=1))
+    fresh = infer_messages(tmp_path / "a", b'{"id": 1}', first=NOW - timedelta(minutes=1))
     assert (fresh.grid, fresh.start) == ("batch", None)
-    asked = begun(
+    daily = infer_messages(
         tmp_path / "b",
         b'{"id": 1}',
         first=NOW - timedelta(minutes=1),
-        asked=PipelineRequest("shop.orders", ADDRESS, grid="daily"),
+        request=PipelineRequest("shop.orders", ADDRESS, grid="daily"),
     )
-    assert (asked.grid, asked.start, asked.window) == ("daily", NOW.replace(hour=0, minute=0), None)
+    assert (daily.grid, daily.start, daily.window) == ("daily", NOW.replace(hour=0, minute=0), None)
 
 
 def test_a_template_asks_nobody(tmp_path: Path) -> None:
@@ -385,23 +392,23 @@ def test_what_does_not_fit_is_counted(tmp_path: Path) -> None:
     """Poison and tombstones in the sample neither disturb the guess nor go unsaid;
     tombstones are dropped by what is written.
     """
-    found = begun(tmp_path, *[b'{"id": 1}'] * 5, b"poison", None)
-    assert (found.sampled, found.fitting, found.refused) == (7, 6, (("not_json", 1),))
+    report = infer_messages(tmp_path, *[b'{"id": 1}'] * 5, b"poison", None)
+    assert (report.sampled, report.fitting, report.refused) == (7, 6, (("not_json", 1),))
     assert load_spec(tmp_path / "defs.yaml").decode.on_null == "drop"
 
 
 def test_a_sample_of_which_nothing_fits_is_refused(tmp_path: Path) -> None:
     """However few messages it has: what follows would read none."""
-    found = begun(tmp_path, b'{"a": 1, "a": 2}')
-    assert (found.fitting, found.fit) == (0, False)
+    report = infer_messages(tmp_path, b'{"a": 1, "a": 2}')
+    assert (report.fitting, report.fit) == (0, False)
 
 
 @pytest.mark.parametrize("name", ["a b", "_topic", "{{ x }}"])
 def test_no_field_of_a_line_is_left_out(tmp_path: Path, name: str) -> None:
     """Fields are told by their order: without one of them no line fits."""
-    asked = msgspec.structs.replace(ASKED, format="csv", columns=("id", name, "c"))
+    request = msgspec.structs.replace(ASKED, format="csv", columns=("id", name, "c"))
     with pytest.raises(SpecError, match="in --columns can't be a column"):
-        begun(tmp_path / "new", b"1,2,3", asked=asked)
+        infer_messages(tmp_path / "new", b"1,2,3", request=request)
     assert not (tmp_path / "new").exists()
 
 
@@ -411,23 +418,23 @@ def test_large_messages_bound_the_sample(tmp_path: Path, monkeypatch: pytest.Mon
     """
     monkeypatch.setattr("windrow.ingest.admin.peek.MOST_BYTES", 10_000)
     broker = broker_with(*[json.dumps({"text": "x" * 1000}).encode()] * 200)
-    found = inferred(tmp_path, broker, rows_max=5)
-    assert 10 <= found.sampled <= 15
-    assert found.fitting == found.sampled
+    report = infer_from(tmp_path, broker, rows_max=5)
+    assert 10 <= report.sampled <= 15
+    assert report.fitting == report.sampled
 
 
-@pytest.mark.parametrize("there", ["defs.yaml", "schema.py"])
-def test_nothing_is_overwritten(tmp_path: Path, there: str) -> None:
+@pytest.mark.parametrize("existing_file", ["defs.yaml", "schema.py"])
+def test_nothing_is_overwritten(tmp_path: Path, existing_file: str) -> None:
     """One of the files is enough to stop, before the cluster is asked; neither is touched."""
-    (tmp_path / there).write_text("mine")
+    (tmp_path / existing_file).write_text("mine")
     with pytest.raises(SpecError, match="already"):
-        begun(tmp_path, b'{"id": 1}')
-    assert [path.name for path in tmp_path.iterdir()] == [there]
-    assert (tmp_path / there).read_text() == "mine"
+        infer_messages(tmp_path, b'{"id": 1}')
+    assert [path.name for path in tmp_path.iterdir()] == [existing_file]
+    assert (tmp_path / existing_file).read_text() == "mine"
 
 
 @pytest.mark.parametrize(
-    "asked",
+    "request",
     [
         PipelineRequest("t", "nowhere"),
         PipelineRequest("t", ADDRESS, id="a b"),
@@ -435,10 +442,10 @@ def test_nothing_is_overwritten(tmp_path: Path, there: str) -> None:
         PipelineRequest("t", registry="x"),
     ],
 )
-def test_wrong_words_write_nothing(tmp_path: Path, asked: PipelineRequest) -> None:
+def test_wrong_words_write_nothing(tmp_path: Path, request: PipelineRequest) -> None:
     """What makes no spec is refused before anything is asked or written."""
     with pytest.raises(SpecError):
-        begun(tmp_path / "new", b'{"id": 1}', asked=asked)
+        infer_messages(tmp_path / "new", b'{"id": 1}', request=request)
     assert not (tmp_path / "new").exists()
 
 
@@ -468,5 +475,7 @@ def test_every_sampled_document_fits_what_was_guessed_from_it(
     decoder takes every one of them.
     """
     with tempfile.TemporaryDirectory() as folder:
-        found = begun(Path(folder), *(json.dumps({"n": 1} | d).encode() for d in documents))
-    assert (found.fitting, found.refused) == (len(documents), ())
+        report = infer_messages(
+            Path(folder), *(json.dumps({"n": 1} | d).encode() for d in documents)
+        )
+    assert (report.fitting, report.refused) == (len(documents), ())

@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 
 from tests.infer.test_every_value import Pair, run
-from tests.infer.test_recognise import asked, messages, proposed
+from tests.infer.test_recognise import messages, propose_for, request_with
 from windrow.ingest.errors import SpecError
 from windrow.ingest.infer.new_pipeline import _notes
 
 
 def _values(*documents: Any) -> list[Pair]:
-    return [(None, json.dumps(one).encode()) for one in documents]
+    return [(None, json.dumps(document).encode()) for document in documents]
 
 
 NOTED: dict[str, tuple[Sequence[Pair], str]] = {
@@ -40,7 +40,7 @@ NOTED: dict[str, tuple[Sequence[Pair], str]] = {
 def test_notes(name: str) -> None:
     """Each is one note of the command, too."""
     pairs, words = NOTED[name]
-    assert len([note for note in run(pairs).found.notes if words in note]) == 1
+    assert len([note for note in run(pairs).inferred.notes if words in note]) == 1
 
 
 @pytest.mark.parametrize(
@@ -54,13 +54,13 @@ def test_notes(name: str) -> None:
 )
 def test_nothing_is_noted_of_what_is_plain(documents: list[Any]) -> None:
     """Numbers that can be no recent time, days, and times with an offset."""
-    assert run(_values(*documents)).found.notes == ()
+    assert run(_values(*documents)).inferred.notes == ()
 
 
 def test_headers_are_named() -> None:
     """They are in no column, as keys may be."""
     sample = messages([(None, b'{"id": 1}')], [("ce_id", b"1"), ("ce_type", b"x")])
-    notes = list(_notes(proposed({"id": 1}), asked(), sample))
+    notes = list(_notes(propose_for({"id": 1}), request_with(), sample))
     assert notes == [
         "the headers 'ce_id', 'ce_type' are in no column: decode.headers makes columns of them"
     ]
@@ -83,7 +83,7 @@ def test_headers_are_named() -> None:
 def test_what_is_no_json_object_is_named(value: bytes, words: str) -> None:
     """As what it is, where its first bytes say it."""
     with pytest.raises(SpecError, match=words):
-        proposed(*[value] * 3)
+        propose_for(*[value] * 3)
 
 
 def test_a_value_without_a_usable_field_is_refused() -> None:
@@ -114,7 +114,7 @@ def test_lines_with_tabs(name: str) -> None:
     """Read as who wrote them meant it."""
     values, rows = LINES[name]
     done = run([(None, value) for value in values], format="csv", columns=("id", "t"))
-    assert [row for found in done.rows for row in found or ()] == rows
+    assert [row for message_rows in done.rows for row in message_rows or ()] == rows
 
 
 def test_watermarks_of_ticdc() -> None:
@@ -142,7 +142,7 @@ def test_watermarks_of_ticdc() -> None:
         "data": None,
     }
     done = run(_values(row, mark, row, mark))
-    assert (done.format, done.found.refused, done.rows) == (
+    assert (done.format, done.inferred.refused, done.rows) == (
         "canal-json",
         (),
         [[{"id": 1}], [], [{"id": 1}], []],

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.formats.protobuf.schemas import made
-from tests.infer.models import columns_of, described, omitted
+from tests.infer.models import columns_of, describe_columns, reason_by_field
 from windrow.ingest.formats.confluent.payloads import ProtobufPayloads
 from windrow.ingest.formats.protobuf.fields import reader
 from windrow.ingest.infer.protobuf import candidates_of_type, protobuf_candidates
@@ -56,7 +56,7 @@ def test_types_are_the_schemas(tmp_path: Path) -> None:
     Protobuf can tell that a field isn't there.
     """
     candidates = protobuf_candidates(SCHEMA, (1,))
-    assert described(candidates, tmp_path) == {
+    assert describe_columns(candidates, tmp_path) == {
         "id": "int64 not null",
         "pieces": "int64 not null",
         "note": "string",
@@ -69,7 +69,7 @@ def test_types_are_the_schemas(tmp_path: Path) -> None:
         "to": "struct<zip: int32, inner: list<item: struct<key: string, value: int32>>>",
         "place": "struct<north: float>",
     }
-    assert omitted(candidates) == {
+    assert reason_by_field(candidates) == {
         "before": "the message shop.Sale holds itself",
         "empty": "it has no fields",
     }

@@ -38,25 +38,27 @@ def messages(pairs: Sequence[Pair], headers: Sequence[tuple[str, bytes]] = ()) -
         "timestamp_type": "CreateTime",
         "leader_epoch": None,
     }
-    beside = [{"key": name, "value": value} for name, value in headers]
+    header_list = [{"key": name, "value": value} for name, value in headers]
     rows = [
-        {**stamped, "offset": i, "key": key, "value": value, "headers": beside}
+        {**stamped, "offset": i, "key": key, "value": value, "headers": header_list}
         for i, (key, value) in enumerate(pairs)
     ]
     return pa.Table.from_pylist(rows, schema=MESSAGES)
 
 
-def asked(**hints: Any) -> PipelineRequest:
+def request_with(**hints: Any) -> PipelineRequest:
     """A request for a topic, with hints."""
     return PipelineRequest("t", **hints)
 
 
-def proposed(
-    *values: Any, told: PipelineRequest | None = None, registry: FixedRegistry | None = None
+def propose_for(
+    *values: Any, request: PipelineRequest | None = None, registry: FixedRegistry | None = None
 ) -> Proposal:
     """How messages with these values, and no keys, would be read."""
     octets = [value if isinstance(value, bytes | None) else text(value) for value in values]
-    return propose(told or asked(), messages([(None, value) for value in octets]), registry)
+    return propose(
+        request or request_with(), messages([(None, value) for value in octets]), registry
+    )
 
 
 def settings(proposal: Proposal) -> dict[str, Any]:
@@ -76,7 +78,7 @@ TRANSACTION, HEARTBEAT = (
 )
 
 
-def routed(table: str, schema: str | None = None) -> dict[str, Any]:
+def event_of_table(table: str, schema: str | None = None) -> dict[str, Any]:
     """Debezium's event of a row of this table."""
     return {**DEBEZIUM, "source": {"db": "d", "schema": schema, "table": table}}
 
@@ -127,117 +129,122 @@ def test_what_messages_tell(name: str) -> None:
     little like it.
     """
     values, format_ = RECOGNISED[name]
-    assert proposed(*values).format == format_
+    assert propose_for(*values).format == format_
 
 
 UNTOLD: dict[str, tuple[list[Any], PipelineRequest, str, str]] = {
     "no message": (
         [],
-        asked(),
+        request_with(),
         "No message of topic t can be sampled",
         "--registry https://HOST:PORT",
     ),
     "no value": (
         [None, None],
-        asked(),
+        request_with(),
         "2 messages of topic t sampled, none with a value",
         "windrow init",
     ),
     "something else": (
         [b"a,b", b"\xff", {"id": 1}],
-        asked(),
+        request_with(),
         "Of 3 messages of topic t, JSON objects: 1;",
         "--format csv --columns",
     ),
     "ids without a registry": (
         [framed(3, b"\x02"), framed(3, b"\x04")],
-        asked(),
+        request_with(),
         "most with 3",
         "--registry https://HOST:PORT",
     ),
     "events among documents": (
         [DEBEZIUM, {"id": 1}],
-        asked(),
+        request_with(),
         "Of 2 messages of topic t only 1 could be Debezium's",
         "--format debezium-json",
     ),
     "rows of several tables": (
         [MAXWELL, {**MAXWELL, "table": "u"}],
-        asked(),
+        request_with(),
         "2 tables: 'd.t' (1), 'd.u' (1)",
         "--table DATABASE.TABLE",
     ),
     "another table": (
         [MAXWELL],
-        asked(table="d.x"),
+        request_with(table="d.x"),
         "No sampled message holds a row of 'd.x', but of 'd.t' (1)",
         "--table DATABASE.TABLE",
     ),
     "a table and no rows": (
         [{**MAXWELL, "type": "bootstrap-start", "data": {}}],
-        asked(table="d.x"),
+        request_with(table="d.x"),
         "a row of 'd.x'",
         "--table DATABASE.TABLE",
     ),
     "events without a row": (
         [{**MAXWELL, "type": "bootstrap-start", "data": {}}],
-        asked(),
+        request_with(),
         "have no row",
         "--sample",
     ),
     "nothing but a truncation": (
         [{**DEBEZIUM, "op": "t", "after": None}],
-        asked(),
+        request_with(),
         "Debezium events have no row",
         "windrow init",
     ),
     "changes of rows that are not there": (
         [{**CANAL, "data": None}, {**CANAL, "data": []}],
-        asked(),
+        request_with(),
         "have no row",
         "--sample",
     ),
     "csv without names": (
         [b"1,2"],
-        asked(format="csv"),
+        request_with(format="csv"),
         "don't have the names of CSV's fields",
         "--columns id,name",
     ),
     "csv with too few names": (
         [b"1,2", b"3,4"],
-        asked(format="csv", columns=("a", "b", "c")),
+        request_with(format="csv", columns=("a", "b", "c")),
         "into 3 fields",
         "--columns",
     ),
     "csv by two delimiters": (
         [b"1,2;3"],
-        asked(format="csv", columns=("a", "b")),
+        request_with(format="csv", columns=("a", "b")),
         "2 fields by ',' and ';'",
         "by hand",
     ),
     "no documents": (
         [b"1"],
-        asked(format="json"),
+        request_with(format="json"),
         "None of 1 message of topic t could be JSON objects",
         "--format raw",
     ),
-    "no events": ([{"id": 1}], asked(format="canal-json"), "Canal's events", "--format raw"),
+    "no events": ([{"id": 1}], request_with(format="canal-json"), "Canal's events", "--format raw"),
     "names for nothing": (
         [{"id": 1}],
-        asked(columns=("a",)),
+        request_with(columns=("a",)),
         "--columns names the fields of CSV",
         "--format csv",
     ),
-    "a table of nothing": ([{"id": 1}], asked(table="d.t"), "--table chooses", "Leave it out"),
+    "a table of nothing": (
+        [{"id": 1}],
+        request_with(table="d.t"),
+        "--table chooses",
+        "Leave it out",
+    ),
     "rows of several tables in debezium's topic": (
-        [routed("t"), routed("u", "s")],
-        asked(),
+        [event_of_table("t"), event_of_table("u", "s")],
+        request_with(),
         "2 tables: 'd.t' (1), 's.u' (1)",
         "--table DATABASE.TABLE",
     ),
     "documents of mongodb": (
         [{**DEBEZIUM, "after": '{"_id": 1}'}],
-        asked(),
+        request_with(),
         "of MongoDB",
         "ExtractNewDocumentState",
     ),
@@ -247,11 +254,11 @@ UNTOLD: dict[str, tuple[list[Any], PipelineRequest, str, str]] = {
 @pytest.mark.parametrize("name", UNTOLD)
 def test_what_messages_do_not_tell_is_asked_for(name: str) -> None:
     """The error says what was seen, never a payload, and what to pass."""
-    values, told, what, do = UNTOLD[name]
+    values, request, message, advice = UNTOLD[name]
     with pytest.raises(SpecError) as refused:
-        proposed(*values, told=told)
-    assert what in refused.value.what
-    assert do in refused.value.do
+        propose_for(*values, request=request)
+    assert message in refused.value.what
+    assert advice in refused.value.do
     assert "Nothing was written" in refused.value.do
     assert not refused.value.what.endswith(" ")
 
@@ -261,9 +268,9 @@ def test_messages_that_name_no_schema_are_told_by_themselves() -> None:
     reason to read these by it.
     """
     registry = FixedRegistry((WriterSchema("3", "AVRO", AVRO),))
-    assert proposed({"id": 1}, registry=registry).format == "json"
-    assert proposed(framed(3, b"\x02"), registry=registry).format == "avro-confluent"
-    assert proposed(registry=registry).format == "avro-confluent"
+    assert propose_for({"id": 1}, registry=registry).format == "json"
+    assert propose_for(framed(3, b"\x02"), registry=registry).format == "avro-confluent"
+    assert propose_for(registry=registry).format == "avro-confluent"
 
 
 def test_a_schema_that_no_subject_has_is_found_by_its_id() -> None:
@@ -276,15 +283,15 @@ def test_a_schema_that_no_subject_has_is_found_by_its_id() -> None:
             return []
 
     registry = Subjectless((WriterSchema("3", "AVRO", AVRO),))
-    found = proposed(framed(3, b"\x02"), registry=registry)
-    assert (found.source, [candidate.name for candidate in found.candidates]) == (
+    proposal = propose_for(framed(3, b"\x02"), registry=registry)
+    assert (proposal.source, [candidate.name for candidate in proposal.candidates]) == (
         "from the schema of the registry, id 3",
         ["id"],
     )
     with pytest.raises(SpecError, match="doesn't know schema id 9"):
-        proposed(framed(9, b"\x02"), registry=registry)
+        propose_for(framed(9, b"\x02"), registry=registry)
     with pytest.raises(SpecError, match="has no subject t-value"):
-        proposed(registry=registry)
+        propose_for(registry=registry)
 
 
 def test_the_record_is_told() -> None:
@@ -305,10 +312,10 @@ def test_the_record_is_told() -> None:
             ][:most]
 
     registry = BySubject((WriterSchema("3", "AVRO", AVRO), WriterSchema("4", "AVRO", key)))
-    known, unknown = ((framed(id_, b"\x02a"), framed(3, b"\x02")) for id_ in (4, 9))
-    found = propose(asked(), messages([known, known, unknown]), registry)
-    assert settings(found)["records"] == ["R"]
-    assert settings(found)["key"] == {
+    known_pair, unknown = ((framed(id_, b"\x02a"), framed(3, b"\x02")) for id_ in (4, 9))
+    proposal = propose(request_with(), messages([known_pair, known_pair, unknown]), registry)
+    assert settings(proposal)["records"] == ["R"]
+    assert settings(proposal)["key"] == {
         "format": "avro-confluent",
         "fields": ["shop"],
         "records": ["shop.K"],
@@ -321,16 +328,16 @@ def test_a_union_of_records() -> None:
     """
     more = AVRO.replace('"R"', '"x.B"').replace("]}", ', {"name": "more", "type": "string"}]}')
     union = f"[{AVRO}, {more}]"
-    found = proposed(
+    proposal = propose_for(
         framed(3, b"\x00\x02"), registry=FixedRegistry((WriterSchema("3", "AVRO", union),))
     )
-    assert settings(found)["records"] == ["R", "x.B"]
-    assert [(candidate.name, candidate.nullable) for candidate in found.candidates] == [
+    assert settings(proposal)["records"] == ["R", "x.B"]
+    assert [(candidate.name, candidate.nullable) for candidate in proposal.candidates] == [
         ("id", False),
         ("more", True),
         ("kind", False),
     ]
-    assert settings(found)["written_with"] == {"kind": "record"}
+    assert settings(proposal)["written_with"] == {"kind": "record"}
 
 
 def test_a_json_schema_is_held_against_what_was_sampled() -> None:
@@ -344,11 +351,11 @@ def test_a_json_schema_is_held_against_what_was_sampled() -> None:
         },
     }
     registry = FixedRegistry((WriterSchema("3", "JSON", json.dumps(stated)),))
-    found = proposed(
+    proposal = propose_for(
         framed(3, b'{"at": "2026-01-05T09:00:00Z", "local": "2026-01-05T09:00:00"}'),
         registry=registry,
     )
-    assert {candidate.name: str(candidate.guess.type) for candidate in found.candidates} == {
+    assert {candidate.name: str(candidate.guess.type) for candidate in proposal.candidates} == {
         "at": "timestamp[us, tz=UTC]",
         "local": "string",
         "later": "timestamp[us, tz=UTC]",
@@ -382,25 +389,32 @@ def test_keys(name: str) -> None:
     value doesn't.
     """
     pairs, key, columns = KEYED[name]
-    found = propose(asked(), messages(pairs), None)
-    assert (settings(found).get("key", {}), [candidate.name for candidate in found.candidates]) == (
+    proposal = propose(request_with(), messages(pairs), None)
+    assert (
+        settings(proposal).get("key", {}),
+        [candidate.name for candidate in proposal.candidates],
+    ) == (
         key,
         columns,
     )
-    assert ("fields_include" in settings(found)) == bool(key)
+    assert ("fields_include" in settings(proposal)) == bool(key)
 
 
 @pytest.mark.parametrize(
-    "told",
-    [asked(format="csv", columns=("a", "b")), asked(format="string"), asked(format="raw")],
-    ids=lambda told: told.format,
+    "request",
+    [
+        request_with(format="csv", columns=("a", "b")),
+        request_with(format="string"),
+        request_with(format="raw"),
+    ],
+    ids=lambda request: request.format,
 )
-def test_keys_that_are_left_out_are_told(told: PipelineRequest) -> None:
+def test_keys_that_are_left_out_are_told(request: PipelineRequest) -> None:
     """Of whatever format the values are, nobody loses the keys without a word; where
     there are none, there is nothing to say.
     """
-    assert propose(told, messages([(b"k", b"1,2"), (None, b"1,2")]), None).hints == (KEEP_KEY,)
-    assert propose(told, messages([(None, b"1,2"), (b"", b"1,2")]), None).hints == ()
+    assert propose(request, messages([(b"k", b"1,2"), (None, b"1,2")]), None).hints == (KEEP_KEY,)
+    assert propose(request, messages([(None, b"1,2"), (b"", b"1,2")]), None).hints == ()
 
 
 @pytest.mark.parametrize(("key", "key_format"), [(b"a-1", "string"), (bytes(7) + b"\x11", "raw")])
@@ -412,11 +426,11 @@ def test_keys_beside_values_of_a_registry(key: bytes, key_format: str) -> None:
             return super().of_subject(subject, most) if subject == "t-value" else []
 
     table = messages([(key, framed(3, b"\x02"))])
-    found = propose(asked(), table, OfValues((WriterSchema("3", "AVRO", AVRO),)))
-    assert settings(found)["key"] == {"format": key_format, "fields": ["key"]}
+    proposal = propose(request_with(), table, OfValues((WriterSchema("3", "AVRO", AVRO),)))
+    assert settings(proposal)["key"] == {"format": key_format, "fields": ["key"]}
 
 
-def read(**row: Any) -> dict[str, Any]:
+def snapshot_event(**row: Any) -> dict[str, Any]:
     """Debezium's event of a row in a snapshot."""
     return {**DEBEZIUM, "op": "r", "after": row}
 
@@ -441,16 +455,23 @@ PRIMARY: dict[str, tuple[list[tuple[Any, Any]], tuple[str, ...]]] = {
     "canal's names that are none": ([(None, {**CANAL, "pkNames": [["id"], {}]})], ()),
     "maxwell's keys": ([({"database": "d", "table": "t", "pk.id": 1}, MAXWELL)], ("id",)),
     "a key that two rows of a snapshot have": (
-        [({"c": 1}, read(c=1, n=3)), ({"c": 1}, read(c=1, n=4)), ({"c": 2}, read(c=2, n=5))],
+        [
+            ({"c": 1}, snapshot_event(c=1, n=3)),
+            ({"c": 1}, snapshot_event(c=1, n=4)),
+            ({"c": 2}, snapshot_event(c=2, n=5)),
+        ],
         (),
     ),
-    "rows that a snapshot read again": ([({"c": 1}, read(c=1, n=3))] * 2, ("c",)),
+    "rows that a snapshot read again": ([({"c": 1}, snapshot_event(c=1, n=3))] * 2, ("c",)),
     "a row that came back": (
         [
-            ({"c": 1}, read(c=1, n=3)),
-            ({"c": 1}, {**read(c=1, n=4), "op": "u"}),
-            ({"c": 1}, {**read(), "op": "d", "before": {"c": 1, "n": None}, "after": None}),
-            ({"c": 1}, read(c=1, n=5)),
+            ({"c": 1}, snapshot_event(c=1, n=3)),
+            ({"c": 1}, {**snapshot_event(c=1, n=4), "op": "u"}),
+            (
+                {"c": 1},
+                {**snapshot_event(), "op": "d", "before": {"c": 1, "n": None}, "after": None},
+            ),
+            ({"c": 1}, snapshot_event(c=1, n=5)),
         ],
         ("c",),
     ),
@@ -463,34 +484,36 @@ def test_primary_keys(name: str) -> None:
     the table grows and says what became of rows.
     """
     pairs, key = PRIMARY[name]
-    found = propose(
-        asked(), messages([(None if k is None else text(k), text(v)) for k, v in pairs]), None
+    proposal = propose(
+        request_with(),
+        messages([(None if k is None else text(k), text(v)) for k, v in pairs]),
+        None,
     )
-    assert found.primary_key == key
-    assert ("envelope" in settings(found)) == (not key)
-    assert all(not candidate.nullable for candidate in found.candidates if candidate.name in key)
+    assert proposal.primary_key == key
+    assert ("envelope" in settings(proposal)) == (not key)
+    assert all(not candidate.nullable for candidate in proposal.candidates if candidate.name in key)
 
 
 def test_a_schema_in_a_header_counts() -> None:
     """Confluent's serializers can put the id there, and the value is all payload."""
     table = messages([(None, b"\x02")], [("__value_schema_id", framed(3, b""))])
     assert (
-        propose(asked(), table, FixedRegistry((WriterSchema("3", "AVRO", AVRO),))).format
+        propose(request_with(), table, FixedRegistry((WriterSchema("3", "AVRO", AVRO),))).format
         == "avro-confluent"
     )
-    behind = messages([(None, b'{"id": 1}')], [("__value_schema_id", framed(3, b""))])
-    assert propose(asked(), behind, None).format == "json-schema-confluent"
+    json_messages = messages([(None, b'{"id": 1}')], [("__value_schema_id", framed(3, b""))])
+    assert propose(request_with(), json_messages, None).format == "json-schema-confluent"
 
 
 def test_lines_of_fields() -> None:
     """The delimiter that takes all lines apart counts; a field is the first type that
     takes all its texts, and null where it is empty.
     """
-    found = proposed(
-        b'1;"x";007', b"2;;08", told=asked(format="csv", columns=("id", "name", "code"))
+    proposal = propose_for(
+        b'1;"x";007', b"2;;08", request=request_with(format="csv", columns=("id", "name", "code"))
     )
-    assert settings(found) == {"format": "csv", "delimiter": ";", "null_literal": ""}
-    assert [(o.name, str(o.guess.type), o.nullable) for o in found.candidates] == [
+    assert settings(proposal) == {"format": "csv", "delimiter": ";", "null_literal": ""}
+    assert [(o.name, str(o.guess.type), o.nullable) for o in proposal.candidates] == [
         ("id", "int64", False),
         ("name", "string", True),
         ("code", "string", False),
@@ -506,8 +529,8 @@ def test_quotes_of_fields_between_tabs(line: bytes, quotes: str | None) -> None:
     """They are characters, as most writers of such lines have it, unless a line can't be
     read so.
     """
-    found = proposed(line, told=asked(format="csv", columns=("id", "name")))
-    assert settings(found).get("quote") == quotes
+    proposal = propose_for(line, request=request_with(format="csv", columns=("id", "name")))
+    assert settings(proposal).get("quote") == quotes
 
 
 @pytest.mark.parametrize(
@@ -518,9 +541,9 @@ def test_a_line_of_names_is_no_value(head: bytes, lines: int) -> None:
     names, or is one line of a hundred.
     """
     values = [head, *(b"%d,x" % n for n in range(lines))]
-    found = proposed(*values, told=asked(format="csv", columns=("id", "name")))
-    assert [str(candidate.guess.type) for candidate in found.candidates] == ["int64", "string"]
-    assert any("line of the names" in hint for hint in found.hints) == (b"ame" in head)
+    proposal = propose_for(*values, request=request_with(format="csv", columns=("id", "name")))
+    assert [str(candidate.guess.type) for candidate in proposal.candidates] == ["int64", "string"]
+    assert any("line of the names" in hint for hint in proposal.hints) == (b"ame" in head)
 
 
 NUMBERS: dict[str, tuple[list[str], str]] = {
@@ -541,23 +564,25 @@ NUMBERS: dict[str, tuple[list[str], str]] = {
 def test_numbers_keep_their_digits(name: str) -> None:
     """A float is proposed only where it gives all digits of all sampled numbers back."""
     literals, kind = NUMBERS[name]
-    for told in (None, asked(format="csv", columns=("x",))):
-        values = [text if told else f'{{"x": {text}}}' for text in literals]
-        (found,) = proposed(*(value.encode() for value in values), told=told).candidates
-        assert str(found.guess.type) == kind
+    for request in (None, request_with(format="csv", columns=("x",))):
+        values = [text if request else f'{{"x": {text}}}' for text in literals]
+        (candidate,) = propose_for(
+            *(value.encode() for value in values), request=request
+        ).candidates
+        assert str(candidate.guess.type) == kind
 
 
 def test_schemas_of_connect_beside_documents_are_told() -> None:
     """Their columns would be `schema` and `payload`: the note says how to have the payload's."""
-    found = proposed({"schema": {"type": "struct"}, "payload": {"id": 1}})
-    assert "schemas.enable: false" in found.hints[0]
+    proposal = propose_for({"schema": {"type": "struct"}, "payload": {"id": 1}})
+    assert "schemas.enable: false" in proposal.hints[0]
 
 
 def test_floats_that_are_no_numbers() -> None:
     """Bare, as Python writes them, by the setting that takes them."""
-    found = proposed(b'{"x": 0.5}', b'{"x": NaN}', b'{"x": -Infinity}')
-    assert str(found.candidates[0].guess.type) == "double"
-    assert settings(found)["allow_non_numeric_numbers"] is True
+    proposal = propose_for(b'{"x": 0.5}', b'{"x": NaN}', b'{"x": -Infinity}')
+    assert str(proposal.candidates[0].guess.type) == "double"
+    assert settings(proposal)["allow_non_numeric_numbers"] is True
 
 
 @pytest.mark.parametrize(
@@ -572,7 +597,7 @@ def test_floats_that_are_no_numbers() -> None:
 def test_a_decimal_whose_digits_canal_does_not_state(values: list[Any], kind: str) -> None:
     """The values tell, as MySQL's own default (no digit behind the point) wouldn't."""
     events = [{**CANAL, "mysqlType": {"n": "decimal"}, "data": [{"n": n}]} for n in values]
-    assert str(proposed(*events).candidates[0].guess.type) == kind
+    assert str(propose_for(*events).candidates[0].guess.type) == kind
 
 
 @pytest.mark.parametrize(
@@ -588,29 +613,29 @@ def test_a_decimal_whose_digits_canal_does_not_state(values: list[Any], kind: st
 def test_values_that_are_not_what_canal_states(stated: str, value: str, kind: str) -> None:
     """They would be dead letters, all of them: such a column is a text, with a word."""
     events = [{**CANAL, "mysqlType": {"n": stated}, "data": [{"n": n}]} for n in (None, value)]
-    (found, _) = proposed(*events).candidates
-    assert str(found.guess.type) == kind
-    assert ("not all of its values" in found.guess.note) == (kind == "string")
+    (candidate, _) = propose_for(*events).candidates
+    assert str(candidate.guess.type) == kind
+    assert ("not all of its values" in candidate.guess.note) == (kind == "string")
 
 
 def test_names_that_are_data() -> None:
     """Documents with a field of another name each make a column of each: a note says so."""
-    hints = proposed(*({f"k{n}": 1} for n in range(250))).hints
+    hints = propose_for(*({f"k{n}": 1} for n in range(250))).hints
     assert [hint[:40] for hint in hints] == ["the names of the 250 fields seem to be d"]
-    assert proposed({"a": 1, "b": 2}, {"a": 1, "c": "x"}, {"d": True}).hints == ()
+    assert propose_for({"a": 1, "b": 2}, {"a": 1, "c": "x"}, {"d": True}).hints == ()
 
 
 @pytest.mark.parametrize("value", [["2026-01-05Z"], {"a": {"b": "2026-01-05"}}, "2026-01-05"])
 def test_dates_inside_others_are_dates_of_debezium(value: Any) -> None:
     """Wherever it stands, a date that is a text is read as one."""
-    found = proposed({**DEBEZIUM, "after": {"id": 1, "ds": value}})
-    assert settings(found)["dates"] == "iso-8601"
+    proposal = propose_for({**DEBEZIUM, "after": {"id": 1, "ds": value}})
+    assert settings(proposal)["dates"] == "iso-8601"
 
 
 @pytest.mark.parametrize("names", [("a", "a"), ("a", "A"), ("a", "")])
 def test_a_field_of_a_line_needs_a_name_of_its_own(names: tuple[str, str]) -> None:
     """Fields are told by their order, so none can be left out."""
-    lines = proposed(b"1,2", told=asked(format="csv", columns=names))
+    lines = propose_for(b"1,2", request=request_with(format="csv", columns=names))
     with pytest.raises(SpecError, match="in --columns can't be a column"):
         without_unusable(lines, table_refusal(DEFAULT, delta=True), "t")
 
@@ -629,9 +654,9 @@ def test_what_became_of_a_row_is_beside_a_column_of_that_name(
     """Tables don't tell names apart by case, and without the kind of its change a deleted row
     is like one that is there.
     """
-    found = proposed(event)
-    assert settings(found)["envelope"] == envelope
-    assert [candidate.name for candidate in found.candidates][-1:] == list(envelope)
+    proposal = propose_for(event)
+    assert settings(proposal)["envelope"] == envelope
+    assert [candidate.name for candidate in proposal.candidates][-1:] == list(envelope)
 
 
 @pytest.mark.parametrize(
@@ -639,7 +664,7 @@ def test_what_became_of_a_row_is_beside_a_column_of_that_name(
 )
 def test_a_stated_type_that_no_column_has_is_a_text(stated: str) -> None:
     """Whatever a message says of its types, it stops nothing."""
-    (candidate,) = proposed({**CANAL, "mysqlType": {"id": stated}}).candidates[:1]
+    (candidate,) = propose_for({**CANAL, "mysqlType": {"id": stated}}).candidates[:1]
     assert str(candidate.guess.type) in {"string", "int32"}
 
 
@@ -647,8 +672,11 @@ def test_a_stated_type_that_no_column_has_is_a_text(stated: str) -> None:
 def test_floats_of_debezium_that_are_no_numbers(name: str) -> None:
     """They are values of a float, as the decoder takes them."""
     rows = [{"id": n, "f": f} for n, f in enumerate([1.5, name, 2.5])]
-    found = proposed(*({**DEBEZIUM, "after": row} for row in rows)).candidates
-    assert [(c.name, str(c.guess.type)) for c in found[:2]] == [("id", "int64"), ("f", "double")]
+    candidates = propose_for(*({**DEBEZIUM, "after": row} for row in rows)).candidates
+    assert [(c.name, str(c.guess.type)) for c in candidates[:2]] == [
+        ("id", "int64"),
+        ("f", "double"),
+    ]
 
 
 def test_digits_of_debezium_that_no_column_has_are_a_text() -> None:
@@ -659,7 +687,7 @@ def test_digits_of_debezium_that_no_column_has_are_a_text() -> None:
         "name": "org.apache.kafka.connect.data.Decimal",
         "parameters": {"scale": "9" * 5000},
     }
-    (candidate,) = proposed(
+    (candidate,) = propose_for(
         {"schema": {"fields": [{"field": "after", "fields": [field]}]}, "payload": DEBEZIUM}
     ).candidates[:1]
     assert str(candidate.guess.type) == "string"
@@ -669,7 +697,7 @@ def test_what_a_schema_states_inside_others() -> None:
     """Dates, timestamps and decimals in lists, structs and maps are columns as they are
     outside; a decimal of any scale wants a choice.
     """
-    date, at = (
+    date, timestamp = (
         {"type": "int32", "name": "io.debezium.time.Date"},
         {
             "type": "int64",
@@ -684,7 +712,7 @@ def test_what_a_schema_states_inside_others() -> None:
     fields = [
         {"field": "days", "type": "array", "items": date},
         {"field": "store", "type": "map", "keys": {"type": "string"}, "values": price},
-        {"field": "inner", "type": "struct", "fields": [{"field": "at", **at}]},
+        {"field": "inner", "type": "struct", "fields": [{"field": "at", **timestamp}]},
         {
             "field": "any",
             "type": "struct",
@@ -693,18 +721,18 @@ def test_what_a_schema_states_inside_others() -> None:
         },
         {"field": "odd", "type": "map", "keys": {"type": "int32"}, "values": price},
     ]
-    found = proposed(
+    proposal = propose_for(
         {"schema": {"fields": [{"field": "after", "fields": fields}]}, "payload": DEBEZIUM}
     )
-    assert "decimal_format" not in settings(found)
-    assert [str(candidate.guess.type) for candidate in found.candidates][:5] == [
+    assert "decimal_format" not in settings(proposal)
+    assert [str(candidate.guess.type) for candidate in proposal.candidates][:5] == [
         "list<item: date32[day]>",
         "list<item: struct<key: string, value: decimal128(38, 2)>>",
         "struct<at: timestamp[us, tz=UTC]>",
         "None",
         "None",
     ]
-    assert "Decimal(38, N)" in found.candidates[3].guess.note
+    assert "Decimal(38, N)" in proposal.candidates[3].guess.note
 
 
 @pytest.mark.parametrize(
@@ -732,14 +760,14 @@ def test_an_object_with_data_for_keys_is_a_list_of_entries(
     """Keys are data where there are hundreds; and where each object has few of them, all have many,
     and their values are alike.
     """
-    (found,) = proposed(*({"stock": one} for one in objects)).candidates
-    assert str(found.guess.type) == kind
+    (candidate,) = propose_for(*({"stock": stock} for stock in objects)).candidates
+    assert str(candidate.guess.type) == kind
 
 
 @pytest.mark.parametrize("delta", [True, False])
 def test_names_that_no_column_can_have(delta: bool) -> None:
     """Neither `infer` nor its check proposes a column that would be refused; both say why not."""
-    proposal = proposed(
+    proposal = propose_for(
         {
             "userId": 1,
             "userid": 2,
@@ -752,22 +780,22 @@ def test_names_that_no_column_can_have(delta: bool) -> None:
     )
     refusal = table_refusal(DEFAULT, delta=delta)
     beyond = {"first name", "place"} if delta else set()
-    left = {
+    omitted_names = {
         candidate.name
         for candidate in without_unusable(proposal, refusal, "t").candidates
         if not candidate.usable
     }
-    assert left == {"userid", "_window", ""} | beyond
+    assert omitted_names == {"userid", "_window", ""} | beyond
     columns = Columns((Column("userId", pa.int64(), nullable=False),))
-    found = list(
+    findings = list(
         compared(
             "it", "messages", proposal.candidates, columns, {}, column_refusal(columns, refusal), []
         )
     )
     assert {
-        f.what.split("'")[1] for f in found if f.do.startswith("It can't be a column: ")
-    } == left
-    assert {f.what.split("'")[1] for f in found if f.do.startswith("It could be a column")} == {
+        f.what.split("'")[1] for f in findings if f.do.startswith("It can't be a column: ")
+    } == omitted_names
+    assert {f.what.split("'")[1] for f in findings if f.do.startswith("It could be a column")} == {
         "fine",
         "first name",
         "place",
@@ -779,26 +807,28 @@ def test_a_column_that_the_newest_schema_calls_otherwise() -> None:
     won't do is told by any name.
     """
     more = Column("money", pa.string(), nullable=False, default=pa.scalar("EUR"))
-    for kind, said in ((pa.int64(), []), (pa.bool_(), ["id: int can't become bool"])):
+    for kind, expected_messages in ((pa.int64(), []), (pa.bool_(), ["id: int can't become bool"])):
         columns = Columns((Column("number", kind, nullable=False, aliases=("id",)), more))
         subject = Subject("t-value", "t", "value", "avro-confluent", AvroPayloads(), columns)
-        found = of_schema(
+        findings = of_schema(
             WriterSchema("1", "AVRO", AVRO),
             subject,
             messages([]),
             table_refusal(DEFAULT, delta=True),
         )
-        assert [finding.what.rpartition("): ")[2] for finding in found] == said
+        assert [finding.what.rpartition("): ")[2] for finding in findings] == expected_messages
 
 
 def test_a_name_is_no_pattern() -> None:
     """A table whose name has characters that mean something in regular expressions is
     chosen by exactly that name.
     """
-    found = proposed({**MAXWELL, "table": "a.b"}, MAXWELL, told=asked(table="d.a.b"))
-    assert settings(found)["database_include"] == "d"
-    assert settings(found)["table_include"] == r"a\.b"
-    assert json.dumps(settings(found))
+    proposal = propose_for(
+        {**MAXWELL, "table": "a.b"}, MAXWELL, request=request_with(table="d.a.b")
+    )
+    assert settings(proposal)["database_include"] == "d"
+    assert settings(proposal)["table_include"] == r"a\.b"
+    assert json.dumps(settings(proposal))
 
 
 def test_the_table_of_a_topic_is_said() -> None:
@@ -808,10 +838,10 @@ def test_the_table_of_a_topic_is_said() -> None:
     included = [
         {
             name: value
-            for name, value in settings(proposed(event)).items()
+            for name, value in settings(propose_for(event)).items()
             if name.endswith("_include")
         }
-        for event in (routed("t"), routed("u"), routed("u", "s"), CANAL)
+        for event in (event_of_table("t"), event_of_table("u"), event_of_table("u", "s"), CANAL)
     ]
     assert included == [
         {},

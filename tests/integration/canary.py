@@ -77,24 +77,24 @@ def main(
         (out / "job").write_bytes(cloudpickle.dumps(goes))  # type: ignore[no-untyped-call]  # Spark's own
         return goes
 
-    made = load_spec(spec)
+    loaded_spec = load_spec(spec)
     engine.sent = kept
-    pipeline = assemble(made, engine.SparkEngine(lambda: session.sparkContext))
+    pipeline = assemble(loaded_spec, engine.SparkEngine(lambda: session.sparkContext))
     if spoil is not None:
         spoil.write_text(spoil.read_text().strip() + WRONG)
-    [asked] = windows_named(made, window)
+    [requested_window] = windows_named(loaded_spec, window)
     try:
-        said = repr(run(pipeline, asked, Request("canary")))
+        outcome = repr(run(pipeline, requested_window, Request("canary")))
     except WindrowError as error:
-        said = f"{type(error).__name__}: {error}"
-    (out / "said").write_text(said)
+        outcome = f"{type(error).__name__}: {error}"
+    (out / "said").write_text(outcome)
     (out / "conf").write_text(repr(session.sparkContext.getConf().getAll()))
     application = (
         f"{session.sparkContext.uiWebUrl}/api/v1/applications/{session.sparkContext.applicationId}"
     )
     for name in SHOWN:
-        with urllib.request.urlopen(f"{application}/{name}", timeout=30) as answer:
-            (out / f"ui-{name.replace('/', '-')}").write_bytes(answer.read())
+        with urllib.request.urlopen(f"{application}/{name}", timeout=30) as response:
+            (out / f"ui-{name.replace('/', '-')}").write_bytes(response.read())
     executors = [
         process for worker in workers for process in psutil.Process(worker).children(recursive=True)
     ]
@@ -115,5 +115,5 @@ if __name__ == "__main__":
     parser.add_argument("--spoil", type=Path)
     parser.add_argument("--master", default="local[2,1]")
     parser.add_argument("--worker", type=int, action="append", default=[])
-    asked = parser.parse_args()
-    main(asked.spec, asked.window, asked.out, asked.spoil, asked.master, asked.worker)
+    options = parser.parse_args()
+    main(options.spec, options.window, options.out, options.spoil, options.master, options.worker)

@@ -105,15 +105,15 @@ def last_words(log: Log) -> dict[Customer, Last]:
     """What the messages come to by themselves: a dict that they go through in the order
     in which they were written.
     """
-    found: dict[Customer, Last] = {}
+    last_by_customer: dict[Customer, Last] = {}
     offsets: Counter[int] = Counter()
     for hour in sorted(log):
         for customer, name in log[hour]:
             partition = _partition(customer)
             if customer is not None and name != "":
-                found[customer] = Last(name, partition, offsets[partition])
+                last_by_customer[customer] = Last(name, partition, offsets[partition])
             offsets[partition] += 1
-    return found
+    return last_by_customer
 
 
 def _partition(customer: Customer | None) -> int:
@@ -127,7 +127,7 @@ def somebody(
     decode: str = PLAIN,
     *,
     log: Log = LOG,
-    place: str = "path: ./things",
+    location: str = "path: ./things",
 ) -> User:
     """Has a pipeline of customers.
 
@@ -137,7 +137,7 @@ def somebody(
         sink: what the spec says of the sink besides its place.
         decode: what it says of messages.
         log: these.
-        place: the sink's kind and place, if it isn't a Delta table beside the spec.
+        location: the sink's kind and place, if it isn't a Delta table beside the spec.
     """
     topic, values = create_topic(kafka, partitions=2), plain if decode == PLAIN else debezium
     puts = []
@@ -160,7 +160,7 @@ def somebody(
     (folder / "things.yaml").write_text(
         "id: things\nsource: {bootstrap_servers: '{{ env.BROKER }}', topic:"
         f" {topic}}}\nwindow: {{grid: hourly, start: 2026-01-05T00:00:00Z, delay: 1m}}\ndecode:"
-        f" {decode}\nsink: {{{place}, primary_key: [shop, number], {sink}}}\nstate:"
+        f" {decode}\nsink: {{{location}, primary_key: [shop, number], {sink}}}\nstate:"
         " ./state.db\nlimits: {max_dead_ratio: 1}\n"
     )
     return user

@@ -30,10 +30,10 @@ class Deadly:
         return self._seeing
 
     def _seeing(self, decoded: Decoded, _: pa.RecordBatch) -> Decoded:
-        for seen in {*decoded.rows["id"].to_pylist()} & self.deaths.keys():
-            for death in range(self.deaths[seen]):
+        for deadly_id in {*decoded.rows["id"].to_pylist()} & self.deaths.keys():
+            for death in range(self.deaths[deadly_id]):
                 try:
-                    (self.folder / f"{seen}.{death}").touch(exist_ok=False)
+                    (self.folder / f"{deadly_id}.{death}").touch(exist_ok=False)
                 except FileExistsError:
                     continue
                 os.kill(os.getpid(), signal.SIGKILL)

@@ -466,7 +466,7 @@ def somebody(case: Case, kafka: str, folder: Path, registry: RegistryServer) -> 
             for i, (key, value, headers) in enumerate(case.messages)
         ],
     )
-    made = User(
+    user = User(
         kafka, topic, folder, f"registry: {{url: '{registry.url}'}}" if case.schemas else ""
     )
     (folder / "formats.py").write_text((HERE / "formats.py").read_text())
@@ -475,14 +475,14 @@ def somebody(case: Case, kafka: str, folder: Path, registry: RegistryServer) -> 
     spec = folder / "things.yaml"
     decoded = spec.read_text().replace("{schema: 'things.py:Thing'}", json.dumps(case.decode))
     spec.write_text(decoded.replace("max_dead_ratio: 0.1", "max_dead_ratio: null"))
-    return made
+    return user
 
 
 def rows(folder: Path) -> list[dict[str, Any]]:
     """The table's own columns, in the order of the messages; a decimal as its digits."""
     table = DeltaTable(str(folder / "things")).to_pyarrow_table().sort_by("_offset")
-    own = table.select([name for name in table.column_names if not name.startswith("_")])
+    own_columns = table.select([name for name in table.column_names if not name.startswith("_")])
     return [
         {name: str(v) if name == "amount" else v for name, v in row.items()}
-        for row in own.to_pylist()
+        for row in own_columns.to_pylist()
     ]

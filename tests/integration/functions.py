@@ -39,9 +39,9 @@ def local_times(rows: DataFrame) -> DataFrame:
     of the driver's.
     """
     epoch = datetime.fromtimestamp
-    told = f.udf(lambda at: f"{epoch(0)} {at:%H:%M}", "string", useArrow=False)
+    local_time = f.udf(lambda moment: f"{epoch(0)} {moment:%H:%M}", "string", useArrow=False)
     constant = f.date_format(f.lit(datetime(2026, 1, 5, 12)), " HH:mm")  # noqa: DTZ001
-    return rows.withColumn("name", f.concat(told("_timestamp"), constant))
+    return rows.withColumn("name", f.concat(local_time("_timestamp"), constant))
 
 
 def twice(rows: DataFrame) -> DataFrame:
@@ -110,8 +110,8 @@ def forgets(rows: DataFrame) -> DataFrame:
 
 def loses(rows: DataFrame) -> DataFrame:
     """Has Spark's executors let go of what was read, as if they were lost."""
-    for kept in rows.sparkSession.sparkContext._jsc.getPersistentRDDs().values():  # noqa: SLF001
-        kept.unpersist(True)
+    for persisted_rdd in rows.sparkSession.sparkContext._jsc.getPersistentRDDs().values():  # noqa: SLF001
+        persisted_rdd.unpersist(True)
     return rows
 
 

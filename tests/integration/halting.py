@@ -35,11 +35,11 @@ class Halting:
 
     def _seeing(self, decoded: Decoded, _: pa.RecordBatch) -> Decoded:
         pause, deadline = threading.Event(), time.monotonic() + 120
-        for seen in {*decoded.rows["id"].to_pylist()} & {*self.halts}:
-            while not (self.folder / str(seen)).exists():
-                assert time.monotonic() < deadline, f"nobody lets {seen} pass"
+        for halting_id in {*decoded.rows["id"].to_pylist()} & {*self.halts}:
+            while not (self.folder / str(halting_id)).exists():
+                assert time.monotonic() < deadline, f"nobody lets {halting_id} pass"
                 pause.wait(0.02)
-            if seen == self.deadly and not (self.folder / "died").exists():
+            if halting_id == self.deadly and not (self.folder / "died").exists():
                 (self.folder / "died").touch()
                 os.kill(os.getpid(), signal.SIGKILL)
         return decoded

@@ -89,31 +89,31 @@ class Place:
 
 
 def start_run(
-    place: Place, n: int, answer: Path, crash: str = "", request: Request | None = None
+    setup: Place, n: int, answer_file: Path, crash: str = "", request: Request | None = None
 ) -> BaseProcess:
     """Run the n-th hour in a process of its own, with WINDROW_CRASH set; it writes its
-    Result or error to `answer`.
+    Result or error to `answer_file`.
     """
     process = SERVER.Process(
-        target=_child, args=(place, n, str(answer), crash, to_json(request or Request("test")))
+        target=_child, args=(setup, n, str(answer_file), crash, to_json(request or Request("test")))
     )
     process.start()
     return process
 
 
-def _child(place: Place, n: int, answer: str, crash: str, request: str) -> None:
+def _child(setup: Place, n: int, answer_file: str, crash: str, request: str) -> None:
     os.environ["WINDROW_CRASH"] = crash
     try:
-        text = to_json(place.run(n, from_json(request, Request)))
+        text = to_json(setup.run(n, from_json(request, Request)))
     except WindrowError as failed:
         text = json.dumps({"error": type(failed).__name__, "text": str(failed)})
-    Path(answer).with_suffix(".part").write_text(text)
-    Path(answer).with_suffix(".part").rename(answer)
+    Path(answer_file).with_suffix(".part").write_text(text)
+    Path(answer_file).with_suffix(".part").rename(answer_file)
 
 
-def result_of(answer: Path) -> Result:
+def result_of(answer_file: Path) -> Result:
     """The Result that a child wrote; its error, if it wrote one, fails the test."""
-    text = answer.read_text()
+    text = answer_file.read_text()
     assert "error" not in json.loads(text), text
     return from_json(text, Result)
 
@@ -127,17 +127,17 @@ def wait_until_stopped(process: BaseProcess) -> None:
 
 def wake(runs: Iterable[BaseProcess]) -> None:
     """Let children run on that have stopped themselves."""
-    for each in runs:
-        assert each.pid is not None
-        os.kill(each.pid, signal.SIGCONT)
+    for process in runs:
+        assert process.pid is not None
+        os.kill(process.pid, signal.SIGCONT)
 
 
 def wake_to_the_end(runs: Sequence[BaseProcess], seconds: float) -> None:
     """The same, and wait until they have ended, so many seconds for each; all of them well."""
     wake(runs)
-    for each in runs:
-        each.join(seconds)
-    assert [each.exitcode for each in runs] == [0] * len(runs)
+    for process in runs:
+        process.join(seconds)
+    assert [process.exitcode for process in runs] == [0] * len(runs)
 
 
 def visible(bootstrap: str, topic: str) -> dict[TopicPartition, dict[int, object]]:
@@ -154,7 +154,7 @@ def visible(bootstrap: str, topic: str) -> dict[TopicPartition, dict[int, object
     )
     partitions = consumer.list_topics(topic, 10).topics[topic].partitions
     consumer.assign([KafkaPartition(topic, p, OFFSET_BEGINNING) for p in partitions])
-    found: dict[TopicPartition, dict[int, object]] = {
+    ids_by_partition: dict[TopicPartition, dict[int, object]] = {
         TopicPartition(topic, p): {} for p in partitions
     }
     ended: set[int] = set()
@@ -165,11 +165,11 @@ def visible(bootstrap: str, topic: str) -> dict[TopicPartition, dict[int, object
             assert message.error().code() == KafkaError._PARTITION_EOF, message.error()
             ended.add(message.partition())
         else:
-            found[TopicPartition(topic, message.partition())][message.offset()] = _id(
+            ids_by_partition[TopicPartition(topic, message.partition())][message.offset()] = _id(
                 message.value()
             )
     consumer.close()
-    return found
+    return ids_by_partition
 
 
 def _id(value: bytes | None) -> object:
@@ -179,11 +179,11 @@ def _id(value: bytes | None) -> object:
         return None
 
 
-def verdict(place: Place, produced: Mapping[TopicPartition, Mapping[int, object]]) -> Report:
-    """The checker's verdict over a place's table, dead letters and receipts;
+def verdict(setup: Place, produced: Mapping[TopicPartition, Mapping[int, object]]) -> Report:
+    """The checker's verdict over a setup's table, dead letters and receipts;
     `produced`: what the committed windows should hold.
     """
-    pipeline = place.pipeline()
+    pipeline = setup.pipeline()
     sink = pipeline.sink
     assert isinstance(sink, WindowTable)
     assert isinstance(sink.store, DeltaStore)
@@ -201,6 +201,6 @@ def verdict(place: Place, produced: Mapping[TopicPartition, Mapping[int, object]
     return check(produced, pieces, dead, receipts)
 
 
-def version(place: Place) -> int:
-    """The Delta version of the place's table."""
-    return DeltaTable(str(place.folder / "things")).version()
+def version(setup: Place) -> int:
+    """The Delta version of the setup's table."""
+    return DeltaTable(str(setup.folder / "things")).version()

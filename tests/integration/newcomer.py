@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from tests.shape.readme import ROOT, listed
+from tests.shape.readme import ROOT, project_paths
 from windrow.ingest.kafka.embedded.server import find_jars
 
 SECONDS = 900
@@ -33,23 +33,27 @@ def newcomer(folder: Path) -> dict[str, str]:
     """
     home, tools = folder / "home", folder / "tools"
     (home / "windrow").mkdir(parents=True)
-    for path in listed():
-        place = home / "windrow" / path.relative_to(ROOT)
-        place.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy2(path, place, follow_symlinks=False)
+    for path in project_paths():
+        target = home / "windrow" / path.relative_to(ROOT)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy2(path, target, follow_symlinks=False)
     for name in KEPT:
-        if (there := Path.home() / name).exists():
+        if (source := Path.home() / name).exists():
             (home / name).parent.mkdir(parents=True, exist_ok=True)
-            (home / name).symlink_to(there)
+            (home / name).symlink_to(source)
     tools.mkdir()
     ours = Path(sys.prefix) / "bin"
     for name in ("uv", "uvx"):
         (tools / name).symlink_to(ours / name)
     (tools / "python3").symlink_to(sys._base_executable)  # type: ignore[attr-defined]  # noqa: SLF001
-    path = [each for each in os.environ["PATH"].split(os.pathsep) if Path(each) != ours]
-    kept = {name: value for name, value in os.environ.items() if name not in OURS}
-    kept.pop("VIRTUAL_ENV", None)
-    return kept | {
+    path = [
+        folder_name
+        for folder_name in os.environ["PATH"].split(os.pathsep)
+        if Path(folder_name) != ours
+    ]
+    environment = {name: value for name, value in os.environ.items() if name not in OURS}
+    environment.pop("VIRTUAL_ENV", None)
+    return environment | {
         "HOME": str(home),
         "PATH": os.pathsep.join([str(tools), *path]),
         "UV_SYSTEM_CERTS": os.environ.get("UV_SYSTEM_CERTS", "true"),
@@ -73,8 +77,8 @@ def other_terminal(command: str, folder: Path, env: dict[str, str]) -> Iterator[
         late.start()
         try:
             assert process.stdout is not None
-            said = process.stdout.readline()
-            assert "Kafka answers on" in said, said
+            first_line = process.stdout.readline()
+            assert "Kafka answers on" in first_line, first_line
             yield
         finally:
             process.send_signal(signal.SIGINT)

@@ -44,7 +44,9 @@ def user(kafka: str, database: str, tmp_path: Path) -> User:
     """
     topic = create_topic(kafka, 2)
     orders = [(1, 1, "a", 2.5), (2, 7, "b", 1.0), (1, 1, "a", 4.5), (3, 1, "a", 0.0)]
-    produce(kafka, topic, [*(order(*one) for one in orders), Put(b"{", millis(1), 0)])
+    produce(
+        kafka, topic, [*(order(*order_fields) for order_fields in orders), Put(b"{", millis(1), 0)]
+    )
     user = User(kafka, topic, tmp_path)
     pages = blocks("python", PAGE + (ROOT / "docs" / "dataframes.md").read_text())
     for file, holds in (
@@ -96,17 +98,19 @@ def all_steps(user: User, run: Callable[[], Any]) -> None:
         ("customers", "0@"),
         ("shops", ""),
     ]
-    asked = [found for split in receipt["splits"] for found in split["lookups"]]
+    lookup_counts = [
+        lookup_count for split in receipt["splits"] for lookup_count in split["lookups"]
+    ]
     hits = Counter[str]()
-    for found in asked:
-        hits[found["lookup"]] += found["hits"]
+    for lookup_count in lookup_counts:
+        hits[lookup_count["lookup"]] += lookup_count["hits"]
     assert hits == {"customers": 1, "shops": 2}
-    assert sum(f["misses"] for f in asked) == 1
+    assert sum(f["misses"] for f in lookup_counts) == 1
     customers(user.folder, ["Eve", "Eve"])
     user.types("replay", "--window", WINDOW)
     assert rows(user.folder) == [(1, 450, *KYIV), (2, 100, *LVIV)]
-    (told,) = user.types("verify", "--deep")["findings"]
-    assert "rest on answers of postgresql://" in told["what"]
+    (finding,) = user.types("verify", "--deep")["findings"]
+    assert "rest on answers of postgresql://" in finding["what"]
 
 
 def without_spark(user: User, run: Callable[[], Any]) -> None:

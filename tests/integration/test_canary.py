@@ -51,26 +51,26 @@ def spec(server: SecureBroker, folder: Path, password: object) -> list[str]:
         [Put(json.dumps({"id": n, "name": "x"}).encode(), millis(1, n)) for n in range(20)],
     )
     produce(server.bootstrap, topic, [Put(b"{}", millis(3))])
-    place = Place(server.secure, topic, folder)
+    setup = Place(server.secure, topic, folder)
     attributes: dict[str, Any] = {
         "id": "things",
         "source": {"bootstrap_servers": server.secure, "topic": topic, "client": client(password)},
         "window": {"grid": "hourly", "start": "2026-01-05T00:00:00Z", "delay": "1m"},
         "decode": {"schema": "things.py:Thing"},
         "sink": {"kind": "delta", "path": "things"},
-        "state": str(place.folder / "state.db"),
+        "state": str(setup.folder / "state.db"),
     }
     (folder / "things.py").write_text((Path(__file__).parent / "things.py").read_text())
     (folder / "spec.yaml").write_text(json.dumps(attributes))
     return [str(folder / "spec.yaml"), HOUR, str(folder / "out")]
 
 
-def ran(words: list[str], more: dict[str, str]) -> bytes:
+def run_output(words: list[str], extra_env: dict[str, str]) -> bytes:
     """All that the run left, showed, sent and said, but for the file that has the password."""
     done = subprocess.run(
         [sys.executable, "-m", "tests.integration.canary", *words],
         cwd=ROOT,
-        env={**os.environ, **more, "PYTHONPATH": str(ROOT)},
+        env={**os.environ, **extra_env, "PYTHONPATH": str(ROOT)},
         capture_output=True,
         timeout=300,
         check=False,
@@ -78,51 +78,57 @@ def ran(words: list[str], more: dict[str, str]) -> bytes:
     assert done.returncode == 0, done.stderr
     folder = Path(words[0]).parent
     files = [path for path in folder.rglob("*") if path.is_file() and path.name != "password"]
-    left = {path.relative_to(folder).as_posix(): path.read_bytes() for path in files}
-    assert {"out/said", "out/job", "out/conf", "out/processes", "state.db"} <= left.keys()
-    assert {f"out/ui-{name.replace('/', '-')}" for name in SHOWN} <= left.keys()
-    assert any(name.startswith("out/events/") for name in left), left.keys()
-    assert b"KafkaReader" in left["out/job"]
-    return b"\n".join([*left.values(), done.stdout, done.stderr])
+    content_by_path = {path.relative_to(folder).as_posix(): path.read_bytes() for path in files}
+    assert {
+        "out/said",
+        "out/job",
+        "out/conf",
+        "out/processes",
+        "state.db",
+    } <= content_by_path.keys()
+    assert {f"out/ui-{name.replace('/', '-')}" for name in SHOWN} <= content_by_path.keys()
+    assert any(name.startswith("out/events/") for name in content_by_path), content_by_path.keys()
+    assert b"KafkaReader" in content_by_path["out/job"]
+    return b"\n".join([*content_by_path.values(), done.stdout, done.stderr])
 
 
-def shown_by(made: Cluster) -> bytes:
+def contents_of(spark_cluster: Cluster) -> bytes:
     """The pages of a cluster's master and workers, and all files below their folders:
     logs, what executors said, code that was kept.
     """
-    [place, *_] = made.workers
+    [worker_folder, *_] = spark_cluster.workers
     pages = [
         re.findall(r"UI started at (http://\S+)|at (http://\S+:\d+)", log.read_text())
-        for log in place.parent.rglob("*.log")
+        for log in worker_folder.parent.rglob("*.log")
     ]
     shown = []
-    for url in {url for found in pages for pair in found for url in pair if url}:
+    for url in {url for matches in pages for pair in matches for url in pair if url}:
         for page in ("", "/json/"):
-            with urllib.request.urlopen(url + page, timeout=30) as answer:
-                shown.append(answer.read())
+            with urllib.request.urlopen(url + page, timeout=30) as response:
+                shown.append(response.read())
     assert len(shown) >= 6, "a page of the master or of a worker wasn't looked at"
-    kept = [
+    readable_files = [
         path
-        for path in place.parent.rglob("*")
+        for path in worker_folder.parent.rglob("*")
         if path.is_file() and not path.is_symlink() and "site-packages" not in path.parts
     ]
-    assert [path for path in kept if path.name == "stderr"], "no executor said anything"
-    return b"\n".join([*shown, *(path.read_bytes() for path in kept)])
+    assert [path for path in readable_files if path.name == "stderr"], "no executor said anything"
+    return b"\n".join([*shown, *(path.read_bytes() for path in readable_files)])
 
 
-def spelled(secret: str) -> list[bytes]:
+def spellings_of(secret: str) -> list[bytes]:
     """A secret as it may be written: plain, in two bytes a character, and in base64
     behind any number of bytes.
     """
     coded = [
-        base64.b64encode(b" " * before + secret.encode())[4 * bool(before) : -4]
-        for before in range(3)
+        base64.b64encode(b" " * padding + secret.encode())[4 * bool(padding) : -4]
+        for padding in range(3)
     ]
     return [secret.encode(), secret.encode("utf-16-le"), *coded]
 
 
-def found(secret: str, text: bytes) -> list[bytes]:
-    return [each for each in spelled(secret) if each in text]
+def spellings_in(secret: str, text: bytes) -> list[bytes]:
+    return [spelling for spelling in spellings_of(secret) if spelling in text]
 
 
 @pytest.mark.long
@@ -130,11 +136,11 @@ def test_a_run_that_succeeds(server: SecureBroker, tmp_path: Path) -> None:
     """A password in the environment: workers log in by it; Spark's settings, event log,
     pages, files and command lines don't have it.
     """
-    everything = ran(
+    everything = run_output(
         spec(server, tmp_path, {"env": "CANARY_PASSWORD"}), {"CANARY_PASSWORD": PASSWORD}
     )
     assert "valid=20," in (tmp_path / "out" / "said").read_text()
-    assert found(PASSWORD, everything) == []
+    assert spellings_in(PASSWORD, everything) == []
 
 
 @pytest.mark.long
@@ -144,18 +150,20 @@ def test_a_run_that_fails_in_its_workers(server: SecureBroker, tmp_path: Path) -
     """
     file = tmp_path / "password"
     file.write_text(PASSWORD)
-    everything = ran([*spec(server, tmp_path, {"file": str(file)}), "--spoil", str(file)], {})
+    everything = run_output(
+        [*spec(server, tmp_path, {"file": str(file)}), "--spoil", str(file)], {}
+    )
     assert "refuses to let this client read" in (tmp_path / "out" / "said").read_text()
     assert file.read_text().endswith(WRONG)
-    assert found(PASSWORD, everything) == []
+    assert spellings_in(PASSWORD, everything) == []
 
 
 @pytest.mark.long
 def test_the_search_finds_what_is_there(server: SecureBroker, tmp_path: Path) -> None:
     """The twin: a password that is written out travels with the task, and is found there."""
-    everything = ran(spec(server, tmp_path, WRITTEN), {"CANARY_PASSWORD": PASSWORD})
-    assert found(PASSWORD, (tmp_path / "out" / "job").read_bytes()) == [PASSWORD.encode()]
-    assert found(PASSWORD, everything)
+    everything = run_output(spec(server, tmp_path, WRITTEN), {"CANARY_PASSWORD": PASSWORD})
+    assert spellings_in(PASSWORD, (tmp_path / "out" / "job").read_bytes()) == [PASSWORD.encode()]
+    assert spellings_in(PASSWORD, everything)
 
 
 # --------------------------------------------------------------------------------------------------
@@ -164,16 +172,20 @@ def test_the_search_finds_what_is_there(server: SecureBroker, tmp_path: Path) ->
 @pytest.fixture(scope="module")
 def workers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     """Two workers with a core each, which have nothing of windrow."""
-    with cluster(tmp_path_factory.mktemp("cluster")) as made:
-        yield made
+    with cluster(tmp_path_factory.mktemp("cluster")) as spark_cluster:
+        yield spark_cluster
 
 
-def words_of(made: Cluster) -> list[str]:
+def words_of(spark_cluster: Cluster) -> list[str]:
     """What the run is told of a cluster."""
     return [
         "--master",
-        made.master,
-        *(word for process in made.workers.values() for word in ("--worker", str(process.pid))),
+        spark_cluster.master,
+        *(
+            word
+            for process in spark_cluster.workers.values()
+            for word in ("--worker", str(process.pid))
+        ),
     ]
 
 
@@ -188,16 +200,16 @@ def test_a_run_on_a_cluster(
     file = tmp_path / "password"
     file.write_text(PASSWORD)
     more = ["--spoil", str(file)] if fails else []
-    everything = ran(
+    everything = run_output(
         [*spec(server, tmp_path, {"file": str(file)}), *words_of(workers), *more], {}
-    ) + shown_by(workers)
+    ) + contents_of(workers)
     assert ("refuses to let this client read" if fails else "valid=20,") in (
         tmp_path / "out" / "said"
     ).read_text()
     assert (tmp_path / "out" / "environments").read_text().count("SPARK_") > 1, (
         "no executor was looked at"
     )
-    assert found(PASSWORD, everything) == []
+    assert spellings_in(PASSWORD, everything) == []
 
 
 @pytest.mark.long
@@ -207,5 +219,7 @@ def test_the_search_on_a_cluster_finds_what_is_there(
     """The twin: a password that is written out travels with the job, and is found in
     what was sent.
     """
-    ran([*spec(server, tmp_path, WRITTEN), *words_of(workers)], {"CANARY_PASSWORD": PASSWORD})
-    assert found(PASSWORD, (tmp_path / "out" / "job").read_bytes())
+    run_output(
+        [*spec(server, tmp_path, WRITTEN), *words_of(workers)], {"CANARY_PASSWORD": PASSWORD}
+    )
+    assert spellings_in(PASSWORD, (tmp_path / "out" / "job").read_bytes())

@@ -40,9 +40,9 @@ def hours(*numbers: int) -> list[Put]:
 @pytest.fixture
 def topic(kafka: str) -> str:
     """Three hours of messages, from 1 to 4 o'clock."""
-    made = create_topic(kafka, partitions=2)
-    produce(kafka, made, hours(1, 2, 3))
-    return made
+    topic_name = create_topic(kafka, partitions=2)
+    produce(kafka, topic_name, hours(1, 2, 3))
+    return topic_name
 
 
 def ids(user: User) -> list[int]:
@@ -80,10 +80,10 @@ def test_a_day_with_the_command(user: User) -> None:
     assert not (user.folder / "things").exists(), "planning made a table"
     ran = user.starts_and_ends("run", "--window", HOURS)
     assert [w["recovered"] for w in ran["windows"]] == [False] * 3
-    before = version(user.place)
-    again = user.types("run", "--window", HOURS)
-    assert [w["recovered"] for w in again["windows"]] == [True] * 3
-    assert version(user.place) == before
+    version_before = version(user.place)
+    rerun = user.types("run", "--window", HOURS)
+    assert [w["recovered"] for w in rerun["windows"]] == [True] * 3
+    assert version(user.place) == version_before
     assert len(user.types("show")["windows"]) == 3
     dead = user.types("dead", "show")["dead"]
     assert [(d["reason"], d["window"]) for d in dead] == [("not_json", "2026-01-05T02:00:00Z")]
@@ -110,9 +110,9 @@ def test_what_is_wrong_comes_with_its_exit_code(user: User) -> None:
     user.types("run", "--window", "2026-01-05T01:30:00Z", code=2)
     spec = user.folder / "things.yaml"
     spec.write_text(spec.read_text().replace("hourly", "weekly").replace("topic:", "topik:"))
-    told = json.dumps(user.types("run", "--window", "2026-01-05T01:00:00Z", code=2))
-    assert "line 2" in told
-    assert "line 3" in told
+    output = json.dumps(user.types("run", "--window", "2026-01-05T01:00:00Z", code=2))
+    assert "line 2" in output
+    assert "line 3" in output
 
 
 # -------------------------------------------------------------------------------------- kinds of wi
@@ -194,8 +194,8 @@ def test_micro_batches_from_what_a_group_has_committed(
     assert sum(p["messages_at_most"] for p in planned["partitions"]) == 25
     drained = user.types("run", "--drain", "--request", "nightly")
     assert valid(drained) == [25, 20]
-    held = ids(user)
-    assert held == expected(
+    committed_ids = ids(user)
+    assert committed_ids == expected(
         2, 3, leave=[*range(200, 240, 2), *range(300, 310, 2), *range(201, 221, 2)]
     )
     assert [
@@ -203,7 +203,7 @@ def test_micro_batches_from_what_a_group_has_committed(
     ] == [True, True]
     assert user.types("run")["windows"] == []
     assert valid(user.types("replay", "--window", "0/2")) == [25, 20]
-    assert ids(user) == held
+    assert ids(user) == committed_ids
     assert user.types("verify")["findings"] == []
 
 
@@ -223,7 +223,7 @@ def test_micro_batches_from_the_latest_offset(kafka: str, topic: str, tmp_path: 
 def test_peek_into_files(kafka: str, topic: str, tmp_path: Path) -> None:
     """Both kinds of files hold the messages between two positions, and nothing else is made."""
     user = User(kafka, topic, tmp_path)
-    before = sorted(p.name for p in tmp_path.iterdir())
+    files_before = sorted(p.name for p in tmp_path.iterdir())
     positions = [
         "--start",
         "timestamp:2026-01-05T02:00:00Z",
@@ -242,7 +242,9 @@ def test_peek_into_files(kafka: str, topic: str, tmp_path: Path) -> None:
     assert [(line["partition"], line["offset"]) for line in lines] == where
     assert json.loads(lines[0]["value"])["id"] == 200
     assert len(user.types("peek")["messages"]) == 20
-    assert sorted(p.name for p in tmp_path.iterdir()) == sorted([*before, "m.parquet", "m.jsonl"])
+    assert sorted(p.name for p in tmp_path.iterdir()) == sorted(
+        [*files_before, "m.parquet", "m.jsonl"]
+    )
 
 
 def test_lag_of_a_group(kafka: str, topic: str, tmp_path: Path) -> None:
@@ -253,11 +255,11 @@ def test_lag_of_a_group(kafka: str, topic: str, tmp_path: Path) -> None:
     ran = user.types("run", "--window", QUIET)
     assert ran["windows"][0]["group_offsets"]["succeeded"] == 2
     produce(kafka, topic, hours(6))
-    behind = user.types("lag", "--alter-offsets")
+    report = user.types("lag", "--alter-offsets")
     assert (
-        behind["lag"]["records"],
-        behind["group_offsets"]["succeeded"],
-        behind["group_offsets"]["failed"],
+        report["lag"]["records"],
+        report["group_offsets"]["succeeded"],
+        report["group_offsets"]["failed"],
     ) == (40, 2, 0)
     tps = [TopicPartition(topic, p) for p in (0, 1)]
     assert user.place.pipeline().broker.committed(f"{topic}-lag", tps) == dict.fromkeys(tps, 60)
@@ -272,12 +274,12 @@ def test_rebase_on_a_topic_made_anew(kafka: str, topic: str, tmp_path: Path) -> 
     delete_topic(kafka, topic)
     create_topic(kafka, partitions=2, name=topic)
     produce(kafka, topic, hours(5))
-    after = "2026-01-05T05:00:00Z"
-    refused = user.types("run", "--window", after, code=1)["error"]
+    next_window = "2026-01-05T05:00:00Z"
+    refused = user.types("run", "--window", next_window, code=1)["error"]
     assert (refused["kind"], "windrow rebase " in refused["message"]) == ("IdentityError", True)
     proposed = user.types("rebase")
     assert (proposed["recorded"], len(proposed["changes"])) == (False, 1)
     assert user.types("rebase", "--yes")["recorded"] is True
-    assert valid(user.types("run", "--window", after)) == [40]
+    assert valid(user.types("run", "--window", next_window)) == [40]
     assert ids(user) == expected(5)
     assert {f["level"] for f in user.types("verify")["findings"]} <= {"info"}

@@ -58,8 +58,8 @@ def topic(kafka: str) -> str:
 
 
 @pytest.fixture
-def place(kafka: str, topic: str, tmp_path: Path) -> Any:
-    """`place(function, ...)`: a pipeline whose rows go through a function, in splits of
+def make_setup(kafka: str, topic: str, tmp_path: Path) -> Any:
+    """`make_setup(function, ...)`: a pipeline whose rows go through a function, in splits of
     three messages.
     """
 
@@ -76,30 +76,32 @@ def place(kafka: str, topic: str, tmp_path: Path) -> Any:
 
 @pytest.fixture
 def on_spark(spark: SparkSession) -> Any:
-    """The pipeline of a place, with tasks on the tests' session."""
-    return lambda place: assemble(place.spec(), SparkEngine(lambda: spark.sparkContext))
+    """The pipeline of a setup, with tasks on the tests' session."""
+    return lambda setup: assemble(setup.spec(), SparkEngine(lambda: spark.sparkContext))
 
 
-def ran(pipeline: Pipeline, place: Place, n: int = 1) -> Result:
-    return run(pipeline, place.window(n), Request("test"))
+def run_window(pipeline: Pipeline, setup: Place, n: int = 1) -> Result:
+    return run(pipeline, setup.window(n), Request("test"))
 
 
-def table(place: Place) -> list[dict[str, Any]]:
-    """The rows of a place's table."""
+def table(setup: Place) -> list[dict[str, Any]]:
+    """The rows of a setup's table."""
     rows: list[dict[str, Any]] = (
-        DeltaTable(str(place.folder / "things")).to_pyarrow_table().to_pylist()
+        DeltaTable(str(setup.folder / "things")).to_pyarrow_table().to_pylist()
     )
     return sorted(rows, key=lambda row: (row["_partition"], row["_offset"]))
 
 
-def test_one_row_of_each_name(place: Any, on_spark: Any) -> None:
+def test_one_row_of_each_name(make_setup: Any, on_spark: Any) -> None:
     """A deduplication over all splits of a window: its rows are committed with the
     exact range, each message counted once.
     """
-    here = place("latest")
-    pipeline = on_spark(here)
-    receipt = ran(pipeline, here).committed.receipt
-    assert [(row["id"], row["name"], row["_partition"], row["_offset"]) for row in table(here)] == [
+    setup = make_setup("latest")
+    pipeline = on_spark(setup)
+    receipt = run_window(pipeline, setup).committed.receipt
+    assert [
+        (row["id"], row["name"], row["_partition"], row["_offset"]) for row in table(setup)
+    ] == [
         (8, "n2", 0, 4),
         (7, "n1", 1, 3),
         (9, "n0", 1, 4),
@@ -114,38 +116,38 @@ def test_one_row_of_each_name(place: Any, on_spark: Any) -> None:
     )
     assert all(s.read == s.valid + s.filtered + s.dead for s in receipt.splits)
     assert len(receipt.splits) == 4
-    seen = verify(
+    verification = verify(
         "things", pipeline.sink, pipeline.dead_letters, pipeline.ledger, pipeline.broker, deep=True
     )
-    assert not [finding for finding in seen.findings if finding.level == "wrong"]
-    assert ran(pipeline, here).recovered
-    assert ran(pipeline, here, 2).committed.receipt.counts.rows == 1
+    assert not [finding for finding in verification.findings if finding.level == "wrong"]
+    assert run_window(pipeline, setup).recovered
+    assert run_window(pipeline, setup, 2).committed.receipt.counts.rows == 1
 
 
-def test_all_rows_come_through(place: Any, on_spark: Any) -> None:
+def test_all_rows_come_through(make_setup: Any, on_spark: Any) -> None:
     """Shuffled, by a UDF of the function's own file, with columns in another order:
     what no function changed is staged as without one.
     """
-    here = place("same")
-    receipt = ran(on_spark(here), here).committed.receipt
-    assert [(row["id"], row["_partition"], row["_offset"]) for row in table(here)] == [
+    setup = make_setup("same")
+    receipt = run_window(on_spark(setup), setup).committed.receipt
+    assert [(row["id"], row["_partition"], row["_offset"]) for row in table(setup)] == [
         (2 * n + p, p, n) for p in (0, 1) for n in range(5)
     ]
     assert [(s.rows, s.filtered) for s in receipt.splits] == [(s.valid, 0) for s in receipt.splits]
     assert receipt.counts.valid == 10
 
 
-def test_a_message_becomes_several_rows_or_none(place: Any, on_spark: Any) -> None:
+def test_a_message_becomes_several_rows_or_none(make_setup: Any, on_spark: Any) -> None:
     """More rows than messages, and no row at all, are counted as they are."""
-    here = place("twice")
-    counts = ran(on_spark(here), here).committed.receipt.counts
+    setup = make_setup("twice")
+    counts = run_window(on_spark(setup), setup).committed.receipt.counts
     assert (counts.valid, counts.rows, counts.filtered) == (10, 20, 0)
 
 
-def test_no_row_is_left(place: Any, on_spark: Any) -> None:
+def test_no_row_is_left(make_setup: Any, on_spark: Any) -> None:
     """A window of which the function leaves nothing is committed with its range all the same."""
-    here = place("nothing")
-    counts = ran(on_spark(here), here).committed.receipt.counts
+    setup = make_setup("nothing")
+    counts = run_window(on_spark(setup), setup).committed.receipt.counts
     assert (counts.read, counts.valid, counts.rows, counts.filtered) == (11, 0, 0, 10)
 
 
@@ -156,24 +158,24 @@ def test_the_example_runs(kafka: str, topic: str, on_spark: Any, tmp_path: Path)
         next(code for code in blocks("python", page) if "def newest" in code)
     )
     produce(kafka, topic, [Put(b'{"id": 3, "name": "again"}', millis(1, 40), 1)])
-    here = Place(
+    setup = Place(
         kafka,
         topic,
         tmp_path,
         {"transform": {"steps": [{"spark": str(tmp_path / "newest.py:newest")}]}},
     )
-    ran(on_spark(here), here)
-    assert {row["id"]: row["name"] for row in table(here)} == {
+    run_window(on_spark(setup), setup)
+    assert {row["id"]: row["name"] for row in table(setup)} == {
         **{n: f"n{n % 3}" for n in range(10)},
         3: "again",
     }
 
 
-def test_columns_of_a_schema_of_its_own(place: Any, on_spark: Any) -> None:
+def test_columns_of_a_schema_of_its_own(make_setup: Any, on_spark: Any) -> None:
     """The table has the columns that transform.schema says, known before anything is read."""
-    here = place("wider", schema="things.py:Wider")
-    ran(on_spark(here), here)
-    assert [(row["name"], row["extra"]) for row in table(here)][:3] == [
+    setup = make_setup("wider", schema="things.py:Wider")
+    run_window(on_spark(setup), setup)
+    assert [(row["name"], row["extra"]) for row in table(setup)][:3] == [
         ("n0", "4"),
         ("n2", "3"),
         ("n1", "3"),
@@ -181,15 +183,15 @@ def test_columns_of_a_schema_of_its_own(place: Any, on_spark: Any) -> None:
 
 
 def test_what_was_read_is_kept_for_the_window(
-    place: Any, on_spark: Any, spark: SparkSession
+    make_setup: Any, on_spark: Any, spark: SparkSession
 ) -> None:
     """What windrow has Spark keep is no part of its cache, which any function, and any
     client of a server, may clear; and it is let go.
     """
-    here, kept = place("forgets"), spark.sparkContext._jsc.getPersistentRDDs  # noqa: SLF001
-    before = kept().size()
-    assert ran(on_spark(here), here).committed.receipt.counts.rows == 10
-    assert kept().size() == before
+    setup, persisted_rdds = make_setup("forgets"), spark.sparkContext._jsc.getPersistentRDDs  # noqa: SLF001
+    count_before = persisted_rdds().size()
+    assert run_window(on_spark(setup), setup).committed.receipt.counts.rows == 10
+    assert persisted_rdds().size() == count_before
 
 
 @pytest.mark.some(1)
@@ -212,12 +214,12 @@ def test_rows_of_another_try(
     session = spark.newSession()
     # as of a hundred columns: Spark looks first whether an id is there at all
     session.conf.set("spark.sql.codegen.wholeStage", "false")
-    kept = session.createDataFrame(
+    kept_rows = session.createDataFrame(
         [(0, None, None, 1), (0, "failed", 6, None)], columns
     ).localCheckpoint()
-    assert [row.id for row in function(counted_rows(kept, [5, 6])).collect()] == [1]
+    assert [row.id for row in function(counted_rows(kept_rows, [5, 6])).collect()] == [1]
     with pytest.raises(Exception, match=LOST):
-        function(counted_rows(kept, [5, 7])).collect()
+        function(counted_rows(kept_rows, [5, 7])).collect()
 
 
 @pytest.fixture
@@ -227,46 +229,48 @@ def client(spark_server: str) -> Iterator[ConnectedSpark]:
         yield spark
 
 
-def reads_of(place: Place) -> int:
+def reads_of(setup: Place) -> int:
     """Counts the reads of the split with the poison: each try leaves dead letters of its own."""
-    return len(list((place.folder / "things_dead" / "data").rglob("*.parquet")))
+    return len(list((setup.folder / "things_dead" / "data").rglob("*.parquet")))
 
 
-def told_by_local_time(place: Place) -> None:
-    told = [row["name"] for row in table(place)]
-    assert told == [f"1970-01-01 00:00:00 {row['_timestamp']:%H:%M} 12:00" for row in table(place)]
+def assert_names_are_utc(setup: Place) -> None:
+    names = [row["name"] for row in table(setup)]
+    assert names == [f"1970-01-01 00:00:00 {row['_timestamp']:%H:%M} 12:00" for row in table(setup)]
 
 
-def test_a_function_has_no_zone_of_the_machine(place: Any, on_spark: Any) -> None:
+def test_a_function_has_no_zone_of_the_machine(make_setup: Any, on_spark: Any) -> None:
     """Local time is UTC in the workers and in the driver, wherever they are."""
-    here = place("local_times")
-    ran(on_spark(here), here)
-    told_by_local_time(here)
+    setup = make_setup("local_times")
+    run_window(on_spark(setup), setup)
+    assert_names_are_utc(setup)
 
 
-def test_a_function_has_no_zone_of_a_server(place: Any, client: ConnectedSpark) -> None:
+def test_a_function_has_no_zone_of_a_server(make_setup: Any, client: ConnectedSpark) -> None:
     """Nor has it that of the machine of a Spark Connect server."""
-    here = place("local_times")
-    ran(assemble(here.spec(), SparkEngine(client.session)), here)
-    told_by_local_time(here)
+    setup = make_setup("local_times")
+    run_window(assemble(setup.spec(), SparkEngine(client.session)), setup)
+    assert_names_are_utc(setup)
 
 
 @pytest.mark.some(1)
 @pytest.mark.parametrize(
     ("function", "rows"), [("same", 10), ("latest", 3), ("twice", 20), ("forgets", 10)]
 )
-def test_on_a_server(place: Any, client: ConnectedSpark, function: str, rows: int) -> None:
+def test_on_a_server(make_setup: Any, client: ConnectedSpark, function: str, rows: int) -> None:
     """A server plans a DataFrame anew whenever it is sent one; each split is read once
     all the same, and no other session is changed.
     """
-    here, before = place(function), client.session().conf.getAll
+    setup, read_conf = make_setup(function), client.session().conf.getAll
     assert (
-        ran(assemble(here.spec(), SparkEngine(client.session)), here).committed.receipt.counts.rows
+        run_window(
+            assemble(setup.spec(), SparkEngine(client.session)), setup
+        ).committed.receipt.counts.rows
         == rows
     )
-    assert len(table(here)) == rows
-    assert reads_of(here) == 1
-    assert client.session().conf.getAll == before
+    assert len(table(setup)) == rows
+    assert reads_of(setup) == 1
+    assert client.session().conf.getAll == read_conf
 
 
 @pytest.mark.some(1)
@@ -284,13 +288,13 @@ def test_on_a_server(place: Any, client: ConnectedSpark, function: str, rows: in
     ],
 )
 def test_what_fails_on_a_server(
-    place: Any, client: ConnectedSpark, function: str, match: str
+    make_setup: Any, client: ConnectedSpark, function: str, match: str
 ) -> None:
     """It refuses the window in the same sentence as here."""
-    here = place(function)
+    setup = make_setup(function)
     with pytest.raises(SpecError, match=match):
-        ran(assemble(here.spec(), SparkEngine(client.session)), here)
-    assert not table(here)
+        run_window(assemble(setup.spec(), SparkEngine(client.session)), setup)
+    assert not table(setup)
 
 
 @pytest.mark.some(1)
@@ -328,23 +332,23 @@ def test_what_fails_on_a_server(
     ],
 )
 def test_what_a_function_may_not_do(
-    place: Any, on_spark: Any, function: str, kind: type[Exception], match: str
+    make_setup: Any, on_spark: Any, function: str, kind: type[Exception], match: str
 ) -> None:
     """It refuses the window in a sentence, with the place where there is one; nothing
     becomes visible.
     """
-    here = place(function)
+    setup = make_setup(function)
     with pytest.raises(kind, match=match):
-        print(ran(on_spark(here), here), table(here))  # told where nothing is raised
-    assert not table(here)
+        print(run_window(on_spark(setup), setup), table(setup))  # told where nothing is raised
+    assert not table(setup)
 
 
 @pytest.mark.long
 def test_a_server_that_is_killed_while_the_function_asks_it(
-    place: Any, monkeypatch: pytest.MonkeyPatch
+    make_setup: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Not a mistake of the function's, though its call fails: an outage, to be tried again."""
-    here = place("goes")
+    setup = make_setup("goes")
     with serving() as (address, command), closing(ConnectedSpark(address)) as spark:
         monkeypatch.setenv("SERVER_TO_KILL", str(command.pid))
         with pytest.raises(
@@ -354,8 +358,8 @@ def test_a_server_that_is_killed_while_the_function_asks_it(
                 r" \(SparkConnectGrpc"
             ),
         ):
-            ran(assemble(here.spec(), SparkEngine(spark.session)), here)
-    assert not table(here)
+            run_window(assemble(setup.spec(), SparkEngine(spark.session)), setup)
+    assert not table(setup)
 
 
 def test_what_the_session_is_told_is_known_to_spark(spark: SparkSession) -> None:
@@ -369,35 +373,35 @@ def test_what_the_session_is_told_is_known_to_spark(spark: SparkSession) -> None
         session.conf.get("spark.sql.shuffle.noSuchSetting")
 
 
-def test_a_column_with_the_name_of_windrow_s_own(place: Any, on_spark: Any) -> None:
+def test_a_column_with_the_name_of_windrow_s_own(make_setup: Any, on_spark: Any) -> None:
     """By Spark, which knows no capitals: refused before anything is read, with both names."""
-    here = place("same", decode={"schema": "things.py:Tried"})
+    setup = make_setup("same", decode={"schema": "things.py:Tried"})
     with pytest.raises(SpecError, match=r"doesn't tell columns apart .*: windrow_try, Windrow_Try"):
-        ran(on_spark(here), here)
+        run_window(on_spark(setup), setup)
 
 
-def test_what_it_needs(place: Any, on_spark: Any) -> None:
+def test_what_it_needs(make_setup: Any, on_spark: Any) -> None:
     """An engine without DataFrames, and a sink that shows a window bit by bit, are
     refused before anything is asked; so is dead-letter replay.
     """
     with pytest.raises(SpecError, match="needs Spark, and LocalEngine has no DataFrames"):
-        assemble(place("latest").spec(), LocalEngine())
-    here = place("latest")
-    into = {"kind": "kafka", "topic": "elsewhere", "staging": str(here.folder / "staged")}
+        assemble(make_setup("latest").spec(), LocalEngine())
+    setup = make_setup("latest")
+    sink_section = {"kind": "kafka", "topic": "elsewhere", "staging": str(setup.folder / "staged")}
     with pytest.raises(SpecError, match="needs a table that shows a window as a whole"):
-        assemble(here.spec().model_copy(update={"sink": _sink(here, into)}))
-    pipeline = on_spark(here)
-    ran(pipeline, here)
+        assemble(setup.spec().model_copy(update={"sink": _sink(setup, sink_section)}))
+    pipeline = on_spark(setup)
+    run_window(pipeline, setup)
     with pytest.raises(SpecError, match=r"can't be replayed: .* takes all rows of a window"):
-        replay_dead_letters(pipeline, here.window(1), DeadReplayRequest("test"))
+        replay_dead_letters(pipeline, setup.window(1), DeadReplayRequest("test"))
 
 
-def _sink(place: Place, written: dict[str, Any]) -> Any:
+def _sink(setup: Place, sink_section: dict[str, Any]) -> Any:
     """The section of another sink."""
     from windrow.ingest.settings.kinds import section_at
     from windrow.ingest.sinks.kinds import KINDS
 
-    return section_at(KINDS["kafka"]).model_validate(written)
+    return section_at(KINDS["kafka"]).model_validate(sink_section)
 
 
 RUN = ("run", "--window", "2026-01-05T01:00:00Z")
@@ -419,8 +423,8 @@ def assert_exactly_once(user: User) -> None:
     report = verdict(
         user.place,
         {
-            tp: {o: value for o, value in found.items() if value != 99}
-            for tp, found in produced.items()
+            tp: {o: value for o, value in id_by_offset.items() if value != 99}
+            for tp, id_by_offset in produced.items()
         },
     )
     assert report.ok, report

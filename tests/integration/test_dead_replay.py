@@ -51,10 +51,10 @@ def user(kafka: str, tmp_path: Path) -> User:
         [Put(value, millis(1, i / 2), i % 2) for i, value in enumerate(values)]
         + [Put(values[0], millis(3, 1), 0)],
     )
-    made = User(kafka, topic, tmp_path)
+    new_user = User(kafka, topic, tmp_path)
     (tmp_path / "fix.py").write_text(EDIT)
-    made.types("run", "--window", ONE)
-    return made
+    new_user.types("run", "--window", ONE)
+    return new_user
 
 
 def loosen(user: User) -> None:
@@ -63,7 +63,7 @@ def loosen(user: User) -> None:
     spec.write_text(spec.read_text().replace("things.py:Thing", "things.py:Looser"))
 
 
-def sound(user: User, *, recorded: bool = True) -> None:
+def assert_sound(user: User, *, recorded: bool = True) -> None:
     """Each message is a row or an open dead letter, once; verification finds nothing,
     but for what the ledger wasn't told.
     """
@@ -73,8 +73,8 @@ def sound(user: User, *, recorded: bool = True) -> None:
     }
     report = verdict(user.place, produced)
     assert report.ok, str(report)
-    found = user.types("verify", "--deep")["findings"]
-    assert [f["what"] for f in found] == (
+    findings = user.types("verify", "--deep")["findings"]
+    assert [f["what"] for f in findings] == (
         [] if recorded else ["the ledger's copy of the receipt is missing or older"]
     )
 
@@ -82,10 +82,10 @@ def sound(user: User, *, recorded: bool = True) -> None:
 def rows(user: User) -> list[Any]:
     """The ids and names of replayed messages, by their place."""
     table = DeltaTable(str(user.folder / "things")).to_pyarrow_table()
-    found = table.sort_by([("_partition", "ascending"), ("_offset", "ascending")]).to_pylist()
+    table_rows = table.sort_by([("_partition", "ascending"), ("_offset", "ascending")]).to_pylist()
     return [
         (r["_partition"], r["_offset"], r["id"], r["_window"])
-        for r in found
+        for r in table_rows
         if r["id"] < 0 or r["name"] == "edited"
     ]
 
@@ -103,17 +103,17 @@ def test_replayed_by_the_command(user: User) -> None:
     assert rows(user) == []
     (looser,) = user.types(*DEAD_REPLAY)["windows"]
     assert (looser["messages"], looser["edited"]) == (2, 0)
-    assert rows(user) == [one for one in ALL if one[2] < 0]
-    sound(user)
+    assert rows(user) == [row for row in ALL if row[2] < 0]
+    assert_sound(user)
     (edited,) = user.types("dead", "replay", "--reason", "not_json", "--edit", "fix.py")["windows"]
     assert (edited["messages"], edited["edited"]) == (2, 2)
     assert rows(user) == ALL
     assert user.types("dead", "show")["dead"] == []
-    sound(user)
+    assert_sound(user)
     user.types("replay", "--window", ONE, code=1)
     user.types("replay", "--window", ONE, "--accept-fewer")
-    assert rows(user) == [one for one in ALL if one[2] < 0]
-    sound(user)
+    assert rows(user) == [row for row in ALL if row[2] < 0]
+    assert_sound(user)
 
 
 @pytest.mark.some(1)
@@ -129,22 +129,22 @@ def test_killed(user: User, point: str) -> None:
         finally:
             command.kill()
     assert command.returncode == -signal.SIGKILL
-    there = point in ("commit.after", "report.before")
-    assert rows(user) == (ALL if there else [])
-    assert len(user.types("dead", "show")["dead"]) == (0 if there else 4)
-    sound(user, recorded=point != "commit.after")
+    is_committed = point in ("commit.after", "report.before")
+    assert rows(user) == (ALL if is_committed else [])
+    assert len(user.types("dead", "show")["dead"]) == (0 if is_committed else 4)
+    assert_sound(user, recorded=point != "commit.after")
     user.types(*DEAD_REPLAY, "--edit", "fix.py")
     assert rows(user) == ALL
-    sound(user)
+    assert_sound(user)
 
 
 @pytest.mark.some(1)
 @pytest.mark.parametrize(
-    "other",
+    "other_command",
     [(*DEAD_REPLAY, "--edit", "fix.py"), ("replay", "--window", ONE)],
     ids=["dead_replay", "replay"],
 )
-def test_a_sleeper_changes_nothing(user: User, other: tuple[str, ...]) -> None:
+def test_a_sleeper_changes_nothing(user: User, other_command: tuple[str, ...]) -> None:
     """A dead-letter replay that stops right before its commit wakes after another one, or a
     replay of the window, has finished: all is there once.
     """
@@ -153,11 +153,11 @@ def test_a_sleeper_changes_nothing(user: User, other: tuple[str, ...]) -> None:
         try:
             _, status = os.waitpid(sleeper.pid, os.WUNTRACED)
             assert os.WIFSTOPPED(status)
-            user.types(*other)
+            user.types(*other_command)
             os.kill(sleeper.pid, signal.SIGCONT)
             out, err = sleeper.communicate(timeout=120)
         finally:
             sleeper.kill()
     assert sleeper.returncode == 0, (out, err)
     assert rows(user) == ALL
-    sound(user)
+    assert_sound(user)

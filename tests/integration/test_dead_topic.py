@@ -47,7 +47,7 @@ def source(kafka: str) -> str:
 
 
 @pytest.fixture
-def place(kafka: str, source: str, tmp_path: Path) -> Place:
+def setup(kafka: str, source: str, tmp_path: Path) -> Place:
     """A pipeline with a topic for dead letters of two partitions."""
     (tmp_path / "answers").mkdir()
     return Place(
@@ -55,16 +55,16 @@ def place(kafka: str, source: str, tmp_path: Path) -> Place:
     )
 
 
-def dead_topic(place: Place) -> str:
-    return str(place.over["dead_letters"]["topic"])
+def dead_topic(setup: Place) -> str:
+    return str(setup.over["dead_letters"]["topic"])
 
 
-def counted(place: Place) -> Counter[tuple[str | None, ...]]:
+def count_letters(setup: Place) -> Counter[tuple[str | None, ...]]:
     """How often a reader sees each letter: by the place of its message, and its generation."""
     names = ("__connect.errors.partition", "__connect.errors.offset", "windrow.generation")
     return Counter(
         tuple(told(message, name) for name in names)
-        for message in read_topic(place.bootstrap, dead_topic(place))
+        for message in read_topic(setup.bootstrap, dead_topic(setup))
     )
 
 
@@ -76,15 +76,15 @@ def once(generation: int = 0) -> Counter[tuple[str | None, ...]]:
     return Counter({("0", str(i // 2), str(generation)): 1 for i in range(0, COUNT, 10)})
 
 
-def test_a_letter_in_the_topic(place: Place) -> None:
+def test_a_letter_in_the_topic(setup: Place) -> None:
     """It has the message's bytes and headers, where it comes from, and why it was
     refused; its own attempt is the committed one.
     """
-    result = place.run(1)
+    result = setup.run(1)
     assert result.published_dead is not None
-    assert (result.published_dead.dead_letters, counted(place)) == (6, once())
+    assert (result.published_dead.dead_letters, count_letters(setup)) == (6, once())
     first = min(
-        read_topic(place.bootstrap, dead_topic(place)),
+        read_topic(setup.bootstrap, dead_topic(setup)),
         key=lambda m: int(told(m, "__connect.errors.offset") or ""),
     )
     assert (first.key(), first.value(), (first.headers() or [])[0]) == (
@@ -101,58 +101,58 @@ def test_a_letter_in_the_topic(place: Place) -> None:
             "windrow.attempt",
         )
     ] == [
-        place.topic,
+        setup.topic,
         "VALUE_CONVERTER",
         "not_json",
         result.committed.receipt.attempt,
     ]
-    place.run(1, Request("again", replace=True))
-    assert counted(place) == once() + once(1)
+    setup.run(1, Request("again", replace=True))
+    assert count_letters(setup) == once() + once(1)
 
 
 @pytest.mark.some(1)
 @pytest.mark.parametrize("point", ["commit.after", "report.before", *DEAD_TOPIC_POINTS])
-def test_killed(place: Place, point: str) -> None:
+def test_killed(setup: Place, point: str) -> None:
     """kill -9 at each point behind the commit: the next run publishes what isn't noted."""
-    killed = start_run(place, 1, place.folder / "answers" / "killed", f"{point}:kill")
+    killed = start_run(setup, 1, setup.folder / "answers" / "killed", f"{point}:kill")
     killed.join(120)
     assert killed.exitcode == -signal.SIGKILL
-    before = once() if point == "dead_topic.after" else Counter[tuple[str | None, ...]]()
-    assert counted(place) == before
-    results = [place.run(1) for _ in range(2)]
+    letters_before = once() if point == "dead_topic.after" else Counter[tuple[str | None, ...]]()
+    assert count_letters(setup) == letters_before
+    results = [setup.run(1) for _ in range(2)]
     assert [(r.recovered, r.published_dead is not None) for r in results] == [
         (True, True),
         (True, False),
     ]
-    assert counted(place) == before + once()
+    assert count_letters(setup) == letters_before + once()
 
 
-def test_a_topic_that_was_removed_meanwhile(place: Place) -> None:
+def test_a_topic_that_was_removed_meanwhile(setup: Place) -> None:
     """It isn't made by windrow: the run says that it isn't there, the window stays
     committed, and the topic absent.
     """
-    killed = start_run(place, 1, place.folder / "answers" / "killed", "report.before:kill")
+    killed = start_run(setup, 1, setup.folder / "answers" / "killed", "report.before:kill")
     killed.join(120)
-    delete_topic(place.bootstrap, dead_topic(place))
-    answer = place.folder / "answers" / "without"
-    again = start_run(place, 1, answer)
-    again.join(120)
-    assert "There is no topic" in answer.read_text()
-    create_topic(place.bootstrap, 2, name=dead_topic(place))
-    assert place.run(1).recovered
-    assert counted(place) == once()
+    delete_topic(setup.bootstrap, dead_topic(setup))
+    answer_file = setup.folder / "answers" / "without"
+    rerun = start_run(setup, 1, answer_file)
+    rerun.join(120)
+    assert "There is no topic" in answer_file.read_text()
+    create_topic(setup.bootstrap, 2, name=dead_topic(setup))
+    assert setup.run(1).recovered
+    assert count_letters(setup) == once()
 
 
 @pytest.fixture(autouse=True)
-def unharmed(place: Place) -> Iterator[None]:
+def unharmed(setup: Place) -> Iterator[None]:
     """At the end of each test the window is committed, and its dead letters are in
     their table as if there were no topic.
     """
     yield
-    pipeline = place.pipeline()
+    pipeline = setup.pipeline()
     (committed,) = pipeline.sink.receipts()
     assert (
-        pipeline.dead_letters.count(place.window(1), committed.receipt.attempt)
+        pipeline.dead_letters.count(setup.window(1), committed.receipt.attempt)
         == committed.receipt.counts.dead
         == 6
     )

@@ -111,10 +111,10 @@ def test_kill_at_every_crash_point(place: Place, answers: Path, point: CrashPoin
     killed = start_run(place, 1, answers / "killed", f"{point}:kill")
     killed.join(120)
     assert killed.exitcode == -signal.SIGKILL
-    before = version(place) if point in AFTER_COMMIT else None
+    version_before = version(place) if point in AFTER_COMMIT else None
     result = place.run(1)
     assert result.recovered == (point in AFTER_COMMIT)
-    assert before is None or version(place) == before
+    assert version_before is None or version(place) == version_before
     report = verdict(place, visible(place.bootstrap, place.topic))
     assert report.ok, report
 
@@ -127,26 +127,26 @@ def test_the_rerun_reads_the_frozen_offsets(
     """Messages that arrive between a killed run and its rerun, stamped inside the
     window, don't move what was frozen.
     """
-    place = Place(kafka, create_topic(kafka, partitions=2), tmp_path)
-    fill(kafka, place.topic, 1)
-    killed = start_run(place, 1, answers / "killed", f"{point}:kill")
+    setup = Place(kafka, create_topic(kafka, partitions=2), tmp_path)
+    fill(kafka, setup.topic, 1)
+    killed = start_run(setup, 1, answers / "killed", f"{point}:kill")
     killed.join(120)
-    pipeline = place.pipeline()
+    pipeline = setup.pipeline()
     frozen = (
-        pipeline.ledger.boundary("things", place.window(1).start),
-        pipeline.ledger.plan(place.window(1)),
+        pipeline.ledger.boundary("things", setup.window(1).start),
+        pipeline.ledger.plan(setup.window(1)),
     )
     assert frozen[0] is not None
-    produce(kafka, place.topic, [Put(thing(5000 + i), millis(1, 30, i), i % 2) for i in range(10)])
-    plan = place.run(1).committed.receipt.plan
+    produce(kafka, setup.topic, [Put(thing(5000 + i), millis(1, 30, i), i % 2) for i in range(10)])
+    plan = setup.run(1).committed.receipt.plan
     assert plan.start == frozen[0]
     assert frozen[1] is None or plan == frozen[1]
 
 
-def held_before_its_commits(place: Place) -> BaseProcess:
+def start_until_commit(setup: Place) -> BaseProcess:
     """A run in a process of its own that has stopped itself when its last task had returned."""
-    place.folder.mkdir()
-    child = start_run(place, 1, place.folder / "answer", "dead.before:stop")
+    setup.folder.mkdir()
+    child = start_run(setup, 1, setup.folder / "answer", "dead.before:stop")
     wait_until_stopped(child)
     return child
 
@@ -177,7 +177,7 @@ def test_kill_at_random_delays_across_the_commit(
     other side.
     """
     longest = 1.2 * max(
-        let_go(held_before_its_commits(Place(kafka, one_hour, tmp_path / f"calm {n}")), None)
+        let_go(start_until_commit(Place(kafka, one_hour, tmp_path / f"calm {n}")), None)
         for n in range(3)
     )
     outcomes = set()
@@ -190,10 +190,10 @@ def test_kill_at_random_delays_across_the_commit(
             if turn < KILLS
             else (0.0 if outcomes == {True} else turn * longest)
         )
-        place = Place(kafka, one_hour, tmp_path / str(turn))
-        let_go(held_before_its_commits(place), delay)
-        outcomes.add(place.run(1).recovered)
-        report = verdict(place, expected)
+        setup = Place(kafka, one_hour, tmp_path / str(turn))
+        let_go(start_until_commit(setup), delay)
+        outcomes.add(setup.run(1).recovered)
+        report = verdict(setup, expected)
         assert report.ok, (turn, report)
     assert outcomes == {
         True,
@@ -214,14 +214,14 @@ def test_a_stopped_run_that_wakes_after_its_retry_changes_nothing(
     zombie = start_run(place, 1, answers / "zombie", f"{point}:stop")
     wait_until_stopped(zombie)
     retry = place.run(1)
-    before = version(place)
+    version_before = version(place)
     assert zombie.pid is not None
     os.kill(zombie.pid, signal.SIGCONT)
     zombie.join(120)
     woken = result_of(answers / "zombie")
     assert woken.recovered
     assert woken.committed.receipt == retry.committed.receipt
-    assert version(place) == before
+    assert version(place) == version_before
     report = verdict(place, visible(place.bootstrap, place.topic))
     assert report.ok, report
 
@@ -245,14 +245,14 @@ def test_two_stale_replaces_of_different_windows_both_arrive(
     """1 A and B stop right before replacing windows 1 and 2, on one table version. 2
     Both wake: both generations 1 are in.
     """
-    place = Place(kafka, create_topic(kafka, partitions=2), tmp_path)
+    setup = Place(kafka, create_topic(kafka, partitions=2), tmp_path)
     for n in (1, 2, 3):
-        fill(kafka, place.topic, n, first=n * 10_000)
+        fill(kafka, setup.topic, n, first=n * 10_000)
     for n in (1, 2, 3):
-        place.run(n)
+        setup.run(n)
     runs = {
         n: start_run(
-            place, n, answers / str(n), "commit.before:stop", Request(f"replace {n}", replace=True)
+            setup, n, answers / str(n), "commit.before:stop", Request(f"replace {n}", replace=True)
         )
         for n in (1, 2)
     }
@@ -263,7 +263,7 @@ def test_two_stale_replaces_of_different_windows_both_arrive(
         run.join(120)
         result = result_of(answers / str(n))
         assert (result.recovered, result.committed.receipt.generation) == (False, 1)
-    report = verdict(place, visible(kafka, place.topic))
+    report = verdict(setup, visible(kafka, setup.topic))
     assert report.ok, report
 
 
@@ -274,8 +274,8 @@ def test_a_retried_replace_replaces_once(place: Place, answers: Path) -> None:
     place.run(1)
     request = Request("one replay", replace=True)
     start_run(place, 1, answers / "killed", "commit.after:kill", request).join(120)
-    again = place.run(1, request)
-    assert (again.recovered, again.committed.receipt.generation) == (True, 1)
+    retry = place.run(1, request)
+    assert (retry.recovered, retry.committed.receipt.generation) == (True, 1)
     fresh = place.run(1, Request("another replay", replace=True))
     assert (fresh.recovered, fresh.committed.receipt.generation) == (False, 2)
     report = verdict(place, visible(place.bootstrap, place.topic))

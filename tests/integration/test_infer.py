@@ -72,7 +72,7 @@ PAPER = {
 SOURCE = {"db": "shop", "table": "customers", "ts_ms": 1}
 
 
-def said(value: object) -> bytes:
+def json_of(value: object) -> bytes:
     """Its JSON."""
     return json.dumps(value).encode()
 
@@ -102,10 +102,10 @@ CUSTOMER = connect_schema(
 )
 
 
-def changed(op: str, before: Any, after: Any, schema: Any = None) -> bytes:
+def debezium_event_of(op: str, old_row: Any, new_row: Any, schema: Any = None) -> bytes:
     """An event of Debezium's."""
-    event = {"op": op, "before": before, "after": after, "source": SOURCE, "ts_ms": 1}
-    return said(event if schema is None else {"schema": schema, "payload": event})
+    event = {"op": op, "before": old_row, "after": new_row, "source": SOURCE, "ts_ms": 1}
+    return json_of(event if schema is None else {"schema": schema, "payload": event})
 
 
 ROW = {"id": 1, "born": 10957, "seen": 1767603600000000, "due": "AJY="}
@@ -198,10 +198,16 @@ CASES = {
     ),
     "debezium": Case(
         [
-            (b'{"id": 1}', changed("c", None, {"id": 1, "name": "Ann", "born": "2000-01-01"})),
-            (b'{"id": 2}', changed("c", None, {"id": 2, "name": "Bob", "born": None})),
-            (b'{"id": 1}', changed("u", None, {"id": 1, "name": "Eve", "born": "2000-01-01"})),
-            (b'{"id": 2}', changed("d", {"id": 2}, None)),
+            (
+                b'{"id": 1}',
+                debezium_event_of("c", None, {"id": 1, "name": "Ann", "born": "2000-01-01"}),
+            ),
+            (b'{"id": 2}', debezium_event_of("c", None, {"id": 2, "name": "Bob", "born": None})),
+            (
+                b'{"id": 1}',
+                debezium_event_of("u", None, {"id": 1, "name": "Eve", "born": "2000-01-01"}),
+            ),
+            (b'{"id": 2}', debezium_event_of("d", {"id": 2}, None)),
             (b'{"id": 2}', None),
         ],
         "debezium-json",
@@ -209,10 +215,15 @@ CASES = {
     ),
     "debezium with its schema": Case(
         [
-            (said({"schema": {}, "payload": {"id": 1}}), changed("c", None, ROW, CUSTOMER)),
             (
-                said({"schema": {}, "payload": {"id": 2}}),
-                changed("r", None, {"id": 2, "born": None, "seen": None, "due": None}, CUSTOMER),
+                json_of({"schema": {}, "payload": {"id": 1}}),
+                debezium_event_of("c", None, ROW, CUSTOMER),
+            ),
+            (
+                json_of({"schema": {}, "payload": {"id": 2}}),
+                debezium_event_of(
+                    "r", None, {"id": 2, "born": None, "seen": None, "due": None}, CUSTOMER
+                ),
             ),
         ],
         "debezium-json",
@@ -222,15 +233,18 @@ CASES = {
         ],
     ),
     "debezium without keys": Case(
-        [(None, changed("c", None, {"id": 1})), (None, changed("d", {"id": 1}, None))],
+        [
+            (None, debezium_event_of("c", None, {"id": 1})),
+            (None, debezium_event_of("d", {"id": 1}, None)),
+        ],
         "debezium-json",
         [{"id": 1, "op": "c"}, {"id": 1, "op": "d"}],
     ),
     "canal": Case(
         [
-            (None, said({**CANAL, "type": "INSERT", "data": PARTS})),
-            (None, said({**CANAL, "type": "DELETE", "data": PARTS[1:]})),
-            (None, said({**CANAL, "type": "ALTER", "isDdl": True, "data": None})),
+            (None, json_of({**CANAL, "type": "INSERT", "data": PARTS})),
+            (None, json_of({**CANAL, "type": "DELETE", "data": PARTS[1:]})),
+            (None, json_of({**CANAL, "type": "ALTER", "isDdl": True, "data": None})),
         ],
         "canal-json",
         [{"id": 1, "price": Decimal("2.50"), "code": "12"}],
@@ -239,11 +253,13 @@ CASES = {
         [
             (
                 b'{"pk.id":1}',
-                said({**MAXWELL, "type": "insert", "data": {"id": 1, "at": "2026-01-05 09:00:00"}}),
+                json_of(
+                    {**MAXWELL, "type": "insert", "data": {"id": 1, "at": "2026-01-05 09:00:00"}}
+                ),
             ),
             (
                 b'{"pk.id":1}',
-                said({**MAXWELL, "type": "insert", "table": "other", "data": {"x": "y"}}),
+                json_of({**MAXWELL, "type": "insert", "table": "other", "data": {"x": "y"}}),
             ),
         ],
         "maxwell-json",
@@ -286,8 +302,10 @@ def typed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
 def rows_of(folder: Path) -> list[dict[str, Any]]:
     """The rows of the only table, without windrow's own columns, in the order of the messages."""
     (table,) = [path for path in (folder / "data").iterdir() if not path.name.endswith("_dead")]
-    found = DeltaTable(str(table)).to_pyarrow_table().to_pylist()
-    ordered = sorted(found, key=lambda row: (row["_partition"], row["_offset"], str(row.get("id"))))
+    table_rows = DeltaTable(str(table)).to_pyarrow_table().to_pylist()
+    ordered = sorted(
+        table_rows, key=lambda row: (row["_partition"], row["_offset"], str(row.get("id")))
+    )
     return [
         {name: value for name, value in row.items() if not name.startswith("_")} for row in ordered
     ]
@@ -311,14 +329,14 @@ def test_what_is_inferred_runs_as_it_is(
         [Put(value, millis(1, i), 0, key) for i, (key, value) in enumerate(case.messages)],
     )
     registry = ["--registry", schema_registry.url] if case.schemas else []
-    made = typed("infer", topic, "new", "--bootstrap", kafka, *registry, *case.arguments)
-    assert f"of format {case.format}," in made.stdout
+    inferred = typed("infer", topic, "new", "--bootstrap", kafka, *registry, *case.arguments)
+    assert f"of format {case.format}," in inferred.stdout
     assert (
         f"Of {counted(len(case.messages), 'sampled message')} of {topic}"
-        f" {len(case.messages)} would fit." in made.stdout
+        f" {len(case.messages)} would fit." in inferred.stdout
     )
     commands = [
-        line.split()[1:] for line in made.stdout.splitlines() if line.startswith("  windrow ")
+        line.split()[1:] for line in inferred.stdout.splitlines() if line.startswith("  windrow ")
     ]
     assert [words[0] for words in commands] == ["plan", "run"]
     for words in commands:
@@ -348,13 +366,15 @@ def test_a_topic_becomes_a_table_without_an_edit(
         kafka,
         topic,
         [
-            Put(said(v), millis(1, int(str(v["id"]))) if stamped else None, int(str(v["id"])) % 2)
+            Put(
+                json_of(v), millis(1, int(str(v["id"]))) if stamped else None, int(str(v["id"])) % 2
+            )
             for v in values
         ],
     )
-    made = typed("infer", topic, "new", "--bootstrap", kafka)
-    assert "guessed from 40 messages" in made.stdout
-    for line in made.stdout.splitlines():
+    inferred = typed("infer", topic, "new", "--bootstrap", kafka)
+    assert "guessed from 40 messages" in inferred.stdout
+    for line in inferred.stdout.splitlines():
         if line.startswith("  windrow "):
             typed(*line.split()[1:])
     assert sorted(row["id"] for row in rows_of(tmp_path / "new")) == list(range(40))

@@ -16,13 +16,13 @@ pytestmark = [pytest.mark.slow, pytest.mark.long, pytest.mark.timeout(1800)]
 PAGE = (ROOT / "docs" / "install.md").read_text(encoding="utf-8")
 
 
-@pytest.mark.parametrize("way", ["With pip", "With uv"])
-def test_a_project_gets_windrow_from_its_wheel(tmp_path: Path, way: str) -> None:
+@pytest.mark.parametrize("heading", ["With pip", "With uv"])
+def test_a_project_gets_windrow_from_its_wheel(tmp_path: Path, heading: str) -> None:
     """The command is there, Java fits, and the extras that aren't installed are named."""
-    (typed,) = blocks("sh", section(way, PAGE))
-    said = shell(typed, tmp_path, newcomer(tmp_path))
-    assert "ok   java" in said
-    assert "windrow-ingest[" in said
+    (typed,) = blocks("sh", section(heading, PAGE))
+    output = shell(typed, tmp_path, newcomer(tmp_path))
+    assert "ok   java" in output
+    assert "windrow-ingest[" in output
     assert (tmp_path / "shop" / ".venv").is_dir()
 
 
@@ -41,6 +41,6 @@ def test_a_project_of_dg_gets_a_table(tmp_path: Path) -> None:
     broker, produce, use = elsewhere([run, produce, use])
     with other_terminal(broker, tmp_path, env):
         shell(produce, shop, env)
-        said = shell(f"exec 2>&1\n{use}", shop, env)
-    assert "RUN_SUCCESS" in said
+        output = shell(f"exec 2>&1\n{use}", shop, env)
+    assert "RUN_SUCCESS" in output
     assert list((shop / "src" / "shop" / "defs" / "payments" / "data").rglob("*.parquet"))

@@ -61,7 +61,7 @@ def shops(folder: Path, cities: dict[int, str]) -> None:
     write_deltalake(folder / "shops", pa.table(rows), mode="overwrite")
 
 
-def found(folder: Path) -> dict[int, str]:
+def cities_of(folder: Path) -> dict[int, str]:
     rows = DeltaTable(folder / "things").to_pyarrow_table(columns=["id", "city"]).to_pylist()
     assert len(rows) == len({row["id"] for row in rows})
     return {row["id"]: row["city"] for row in rows}
@@ -79,7 +79,7 @@ def test_a_replay_gives_the_same_rows(user: User, tmp_path: Path) -> None:
     """
     user.types("run", "--window", WINDOW)
     first = {1: "Kyiv", 2: "Lviv", 3: "Odesa"}
-    assert found(tmp_path) == first
+    assert cities_of(tmp_path) == first
     (pin,) = receipt(user)["pins"]
     assert pin["version"].startswith("0@")
     (looked_up,) = receipt(user)["splits"][0]["lookups"]
@@ -89,16 +89,16 @@ def test_a_replay_gives_the_same_rows(user: User, tmp_path: Path) -> None:
     (tmp_path / "state.db").unlink()
     user.types("doctor", "--rebuild-ledger")
     user.types("replay", "--window", WINDOW)
-    assert found(tmp_path) == first
+    assert cities_of(tmp_path) == first
     assert receipt(user)["pins"] == [pin]
     assert receipt(user)["splits"][0]["lookups"][0]["answers"] == looked_up["answers"]
 
     user.types("dead", "replay", "--window", WINDOW)
-    assert found(tmp_path) == first | {4: "Sumy"}
+    assert cities_of(tmp_path) == first | {4: "Sumy"}
     assert receipt(user)["dead_replay"]["pins"][0]["version"].startswith("1@")
 
     user.types("replay", "--window", WINDOW, "--fresh-lookups", "--accept-fewer")
-    assert found(tmp_path) == {1: "Lutsk", 3: "Odesa", 4: "Sumy"}
+    assert cities_of(tmp_path) == {1: "Lutsk", 3: "Odesa", 4: "Sumy"}
     assert receipt(user)["pins"][0]["version"].startswith("1@")
     assert user.types("verify", "--deep")["findings"] == []
 
@@ -122,7 +122,7 @@ def test_a_replay_finds_the_same_neighbours(user: User, tmp_path: Path) -> None:
     pinned anew.
     """
 
-    def placed(cities: dict[str, float]) -> None:
+    def write_places(cities: dict[str, float]) -> None:
         places = pa.array([[x, 1.0] for x in cities.values()], pa.list_(pa.float32()))
         rows = pa.table({"city": list(cities), "place": places})
         write_deltalake(tmp_path / "shops", rows, mode="overwrite", schema_mode="overwrite")
@@ -134,7 +134,7 @@ def test_a_replay_finds_the_same_neighbours(user: User, tmp_path: Path) -> None:
     spec = tmp_path / "things.yaml"
     text = spec.read_text()
     spec.write_text(text[: text.index("    - lookup")] + BY_VECTOR)
-    placed({"Kyiv": 0.5, "Lviv": 1.1, "Odesa": 9.7})
+    write_places({"Kyiv": 0.5, "Lviv": 1.1, "Odesa": 9.7})
     user.types("run", "--window", WINDOW)
     first = near()
     assert [match["city"] for match in first[1]] == ["Lviv", "Kyiv"]
@@ -142,7 +142,7 @@ def test_a_replay_finds_the_same_neighbours(user: User, tmp_path: Path) -> None:
     (looked_up,) = receipt(user)["splits"][0]["lookups"]
     assert (looked_up["keys"], looked_up["hits"], looked_up["misses"]) == (4, 4, 0)
 
-    placed({"Sumy": 1.0})
+    write_places({"Sumy": 1.0})
     spec.write_text(spec.read_text().replace("source: {", "source: {tuning: {batch_messages: 1}, "))
     user.types("replay", "--window", WINDOW)
     assert near() == first
@@ -167,11 +167,11 @@ def test_a_retry_keeps_to_the_version_of_the_first_try(user: User, tmp_path: Pat
         user.types("run", "--window", WINDOW, code=1)
     )
     DeltaTable(tmp_path / "shops").vacuum(0, dry_run=False, enforce_retention_duration=False)
-    gone = json.dumps(user.types("run", "--window", WINDOW, code=1))
-    assert "can't be read any more" in gone
-    assert "--fresh-lookups" in gone
+    error_text = json.dumps(user.types("run", "--window", WINDOW, code=1))
+    assert "can't be read any more" in error_text
+    assert "--fresh-lookups" in error_text
     user.types("run", "--window", WINDOW, "--fresh-lookups")
-    assert found(tmp_path) == dict.fromkeys(range(1, 5), "Sumy")
+    assert cities_of(tmp_path) == dict.fromkeys(range(1, 5), "Sumy")
     (pin,) = receipt(user)["pins"]
     assert not pin["version"].startswith("0@")
 
@@ -185,19 +185,19 @@ def test_a_database_is_asked_in_one_state(user: User, tmp_path: Path, database: 
         connection.execute("CREATE TABLE shops (id int PRIMARY KEY, city text)")
         connection.execute("INSERT INTO shops VALUES (1, 'Kyiv'), (2, 'Lviv')")
     spec = tmp_path / "things.yaml"
-    there = f"from: {{sql: '{database}', relation: shops}}"
-    spec.write_text(spec.read_text().replace("from: {table: shops}", there))
+    source_line = f"from: {{sql: '{database}', relation: shops}}"
+    spec.write_text(spec.read_text().replace("from: {table: shops}", source_line))
     user.types("run", "--window", WINDOW)
-    assert found(tmp_path) == {1: "Kyiv", 2: "Lviv"}
+    assert cities_of(tmp_path) == {1: "Kyiv", 2: "Lviv"}
     (looked_up,) = receipt(user)["splits"][0]["lookups"]
     assert (looked_up["requests"], looked_up["keys"], looked_up["misses"]) == (1, 4, 2)
     with psycopg.connect(database) as connection:
         connection.execute("INSERT INTO shops VALUES (3, 'Odesa')")
     user.types("replay", "--window", WINDOW)
-    assert found(tmp_path) == {1: "Kyiv", 2: "Lviv", 3: "Odesa"}
-    (told,) = user.types("verify", "--deep")["findings"]
-    assert told["level"] == "info"
-    assert "rest on answers of postgresql://" in told["what"]
+    assert cities_of(tmp_path) == {1: "Kyiv", 2: "Lviv", 3: "Odesa"}
+    (finding,) = user.types("verify", "--deep")["findings"]
+    assert finding["level"] == "info"
+    assert "rest on answers of postgresql://" in finding["what"]
 
 
 def test_a_service_that_goes_away_in_mid_window(user: User, tmp_path: Path) -> None:
@@ -207,32 +207,32 @@ def test_a_service_that_goes_away_in_mid_window(user: User, tmp_path: Path) -> N
     (tmp_path / "shop.py").write_text(SHOP)
     cities, up, refused = {1: "Kyiv", 2: "Lviv", 3: "Odesa"}, [False], [{"4"}]
 
-    def reply(asked: Asked) -> Reply:
-        if asked.key in refused[0]:
+    def reply(request: Asked) -> Reply:
+        if request.key in refused[0]:
             return Reply({"error": "no such shop"}, 422)
-        if int(asked.key) > 2 and not up[0]:
+        if int(request.key) > 2 and not up[0]:
             return Reply(worse=cut)
-        return Reply({"city": cities.get(int(asked.key), "Sumy")})
+        return Reply({"city": cities.get(int(request.key), "Sumy")})
 
     with serving(reply) as service:
-        there = f"from: {{http: '{service.url}/{{id}}', schema: shop.py:Shop, timeout: 2s}}"
+        source_line = f"from: {{http: '{service.url}/{{id}}', schema: shop.py:Shop, timeout: 2s}}"
         spec = tmp_path / "things.yaml"
-        spec.write_text(spec.read_text().replace("from: {table: shops}", there))
+        spec.write_text(spec.read_text().replace("from: {table: shops}", source_line))
         failed = json.dumps(user.types("run", "--window", WINDOW, code=3))
         assert f"{service.url} gives no answer that can be used" in failed
-        assert not DeltaTable.is_deltatable(str(tmp_path / "things")) or not found(tmp_path)
+        assert not DeltaTable.is_deltatable(str(tmp_path / "things")) or not cities_of(tmp_path)
         up[0] = True
         user.types("run", "--window", WINDOW)
-        assert found(tmp_path) == cities
+        assert cities_of(tmp_path) == cities
         (looked_up,) = receipt(user)["splits"][0]["lookups"]
         assert (looked_up["keys"], looked_up["hits"], looked_up["misses"]) == (4, 3, 0)
         assert looked_up["first_at"] < looked_up["last_at"]
         assert receipt(user)["pins"][0]["version"] == ""
-        (told,) = user.types("verify", "--deep")["findings"]
-        assert f"rest on answers of {service.url}/{{id}}" in told["what"]
+        (finding,) = user.types("verify", "--deep")["findings"]
+        assert f"rest on answers of {service.url}/{{id}}" in finding["what"]
         refused[0] = set()
         user.types("dead", "replay", "--window", WINDOW)
-        assert found(tmp_path) == cities | {4: "Sumy"}
+        assert cities_of(tmp_path) == cities | {4: "Sumy"}
 
 
 @pytest.mark.long
@@ -260,13 +260,13 @@ def test_a_database_that_fails_in_the_middle_of_a_window(
         ),
     )
     spec = tmp_path / "things.yaml"
-    there = f"from: {{sql: '{database}', relation: shops, timeout: 1s}}"
-    text = spec.read_text().replace("from: {table: shops}", there)
+    source_line = f"from: {{sql: '{database}', relation: shops, timeout: 1s}}"
+    text = spec.read_text().replace("from: {table: shops}", source_line)
     spec.write_text(text)
 
     def fails(code: int) -> str:
         error = user.types("run", "--window", WINDOW, code=code)["error"]
-        assert not (tmp_path / "things").exists() or not found(tmp_path)
+        assert not (tmp_path / "things").exists() or not cities_of(tmp_path)
         assert user.types("show")["windows"] == []
         return json.dumps(error)
 
@@ -282,7 +282,7 @@ def test_a_database_that_fails_in_the_middle_of_a_window(
     run_in_database("DROP VIEW shops", "CREATE VIEW shops AS SELECT * FROM all_shops")
     spec.write_text(text.replace("on_miss: dead", "on_miss: dead\n      first_by: since desc"))
     user.types("run", "--window", WINDOW)
-    assert found(tmp_path) == {1: "Kyiv", 2: "Lutsk"}
+    assert cities_of(tmp_path) == {1: "Kyiv", 2: "Lutsk"}
 
 
 def test_what_a_table_that_shows_a_window_piece_by_piece_takes(
@@ -296,8 +296,8 @@ def test_what_a_table_that_shows_a_window_piece_by_piece_takes(
     )
     spec.write_text(text)
     assemble(load_spec(spec))
-    with closing(sqlite3.connect(tmp_path / "there.db")) as there:
-        there.execute("CREATE TABLE shops (id BIGINT, city TEXT)")
+    with closing(sqlite3.connect(tmp_path / "there.db")) as database:
+        database.execute("CREATE TABLE shops (id BIGINT, city TEXT)")
     spec.write_text(text.replace("table: shops", "sql: 'sqlite:///there.db', relation: shops"))
     with pytest.raises(SpecError, match=r"transform\.steps\.0 needs a table that shows a window"):
         assemble(load_spec(spec))
@@ -312,5 +312,5 @@ def test_its_steps_are_shown(user: User) -> None:
     step = user.types("peek", "--rows", "--start", "earliest")["steps"][-1]
     assert step["name"] == "transform.steps.0"
     assert [row["city"] for row in step["rows"]] == ["Kyiv", "Lviv", "Odesa"]
-    (left,) = step["left_out"]
-    assert left["why"] == "dead at rules: lookup:shops:no_match"
+    (left_out_row,) = step["left_out"]
+    assert left_out_row["why"] == "dead at rules: lookup:shops:no_match"

@@ -64,39 +64,39 @@ def test_the_last_word_on_each_customer(
     and verifies to its values.
     """
     url, table, log = url_of(postgres), f"customers_{uuid.uuid4().hex[:12]}", random_log(dice, 60)
-    place = f"kind: postgres, url: '{{{{ env.DATABASE }}}}', table: {table}, staging: ./staged"
-    user = somebody(kafka, tmp_path, f"mode: {mode}", log=log, place=place)
+    location = f"kind: postgres, url: '{{{{ env.DATABASE }}}}', table: {table}, staging: ./staged"
+    user = somebody(kafka, tmp_path, f"mode: {mode}", log=log, location=location)
     with (tmp_path / ".env").open("a") as env:
         env.write(f"DATABASE={url}\n")
     marks = mode == "delete-aware"
-    wanted = {
+    expected = {
         customer: last
         for customer, last in last_words(log).items()
         if marks or last.name is not None
     }
 
-    def held() -> dict[tuple[str, int], Last]:
-        asked = "SELECT shop, number, name, _partition, _offset, {} FROM {}"
+    def read_table() -> dict[tuple[str, int], Last]:
+        query = "SELECT shop, number, name, _partition, _offset, {} FROM {}"
         deleted = sql.Identifier("_deleted") if marks else sql.SQL("false")
         with psycopg.connect(url) as connection:
             rows = connection.execute(
-                sql.SQL(asked).format(deleted, sql.Identifier(table))
+                sql.SQL(query).format(deleted, sql.Identifier(table))
             ).fetchall()
-        assert all(gone is (name is None) for _, _, name, _, _, gone in rows)
+        assert all(is_deleted is (name is None) for _, _, name, _, _, is_deleted in rows)
         return {(shop, number): Last(*last) for shop, number, *last, _ in rows}
 
     for hour in (3, 1, 2):
         user.types("run", "--window", f"2026-01-05T0{hour}:00:00Z")
-    assert held() == wanted
+    assert read_table() == expected
     assert user.types("verify", "--deep")["findings"] == []
     for hour in (2, 1, 3):
         user.types("replay", "--window", f"2026-01-05T0{hour}:00:00Z")
-    assert held() == wanted
+    assert read_table() == expected
     assert user.types("verify", "--deep")["findings"] == []
     receipts = [window["receipt"] for window in user.types("show")["windows"]]
     assert [r["generation"] for r in receipts] == [1, 1, 1]
     assert sum(r["merged"]["rows_added"] - r["merged"]["rows_removed"] for r in receipts) == len(
-        wanted
+        expected
     )
     dead = [
         customer is None or name == "" for messages in log.values() for customer, name in messages

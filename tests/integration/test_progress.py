@@ -25,7 +25,7 @@ EACH, BATCH = 300, 100
 
 
 @pytest.fixture
-def place(kafka: str, tmp_path: Path) -> Place:
+def setup(kafka: str, tmp_path: Path) -> Place:
     """An hour in two topic-partitions."""
     topic = create_topic(kafka, partitions=2)
     ids = [(p, i) for p in range(2) for i in range(EACH)]
@@ -43,30 +43,33 @@ def engine(request: pytest.FixtureRequest) -> Engine:
 
 
 def test_progress_never_goes_back(
-    place: Place, engine: Engine, monkeypatch: pytest.MonkeyPatch
+    setup: Place, engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """1 Two tasks read, and both are seen. 2 A worker is killed, and its split is read again.
     3 That is told; progress doesn't go back, nor beyond the window. 4 No file of it is left.
     """
     monkeypatch.setattr("windrow.ingest.runner.progress.EVERY", 0.001)
-    told: list[Progress] = []
+    reports: list[Progress] = []
 
-    def tell(at: Progress) -> None:
-        told.append(at)
-        if at.done >= 2 * BATCH:  # both have come to their second batches
-            (place.folder / str(BATCH)).touch()
-            (place.folder / str(1000 + BATCH)).touch()
-        if any("again" in note for note in at.notes):
-            (place.folder / str(2 * BATCH)).touch()
+    def tell(progress: Progress) -> None:
+        reports.append(progress)
+        if progress.done >= 2 * BATCH:  # both have come to their second batches
+            (setup.folder / str(BATCH)).touch()
+            (setup.folder / str(1000 + BATCH)).touch()
+        if any("again" in note for note in progress.notes):
+            (setup.folder / str(2 * BATCH)).touch()
 
-    halting = Halting(place.folder, (BATCH, 1000 + BATCH, 2 * BATCH), deadly=BATCH)
-    result = run(assemble(place.spec(), engine, halting), place.window(0), Request("r"), tell)
+    halting = Halting(setup.folder, (BATCH, 1000 + BATCH, 2 * BATCH), deadly=BATCH)
+    result = run(assemble(setup.spec(), engine, halting), setup.window(0), Request("r"), tell)
     assert result.committed.receipt.counts.rows == 2 * EACH
-    read = [at.done for at in told if at.total]
-    assert (read, {at.total for at in told if at.total}) == (sorted(read), {2 * EACH})
-    assert [note for at in told for note in at.notes] == [
-        f"Reading window {place.window(0).key}: 2 splits",
-        f"{place.topic}[0] is read again from offset 0 on: a worker was lost",
+    read = [progress.done for progress in reports if progress.total]
+    assert (read, {progress.total for progress in reports if progress.total}) == (
+        sorted(read),
+        {2 * EACH},
+    )
+    assert [note for progress in reports for note in progress.notes] == [
+        f"Reading window {setup.window(0).key}: 2 splits",
+        f"{setup.topic}[0] is read again from offset 0 on: a worker was lost",
     ]
-    assert any(f"{max(read)} of {2 * EACH} messages" in at.text for at in told)
-    assert [*(place.folder / "things" / "data" / "_progress").iterdir()] == []
+    assert any(f"{max(read)} of {2 * EACH} messages" in progress.text for progress in reports)
+    assert [*(setup.folder / "things" / "data" / "_progress").iterdir()] == []

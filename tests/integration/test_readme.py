@@ -47,20 +47,20 @@ def test_from_a_topic_to_a_table_to_dagster(tmp_path: Path) -> None:
     broker, *walk = elsewhere(typed)
     project, *_, dg_project = blocks("python", DAGSTER)
     with other_terminal(broker, tmp_path, env):
-        said = shell("\n".join(walk), tmp_path, env)
-        _, verified, table = said.partition("nothing is wrong")
+        output = shell("\n".join(walk), tmp_path, env)
+        _, verified, table = output.partition("nothing is wrong")
         assert verified
         assert re.search(r"09:00:00Z.*900", table), "nine o'clock has 900 payments"
         assert re.search(r"10:00:00Z.*100", table), "ten o'clock has the rest"
         in_python = shell(f"python - <<'END'\n{blocks('python', PYTHON)[0]}END\n", tmp_path, env)
         assert "09:00:00Z has 900 rows and 0 dead letters" in in_python
-        replace, known = blocks("yaml", DAGSTER)
+        replace, dagster_section = blocks("yaml", DAGSTER)
         put_file(project, tmp_path)
         put_file(replace, tmp_path)
         shown = shell("\n".join(blocks("sh", DAGSTER)), tmp_path, env)
-        again = shell("windrow show payments/defs.yaml --json", tmp_path, env)
+        shown_json = shell("windrow show payments/defs.yaml --json", tmp_path, env)
     assert "Traceback" not in shown
-    assert [w["receipt"]["generation"] for w in json.loads(again)["windows"]] == [1, 1]
+    assert [w["receipt"]["generation"] for w in json.loads(shown_json)["windows"]] == [1, 1]
     from windrow import load_spec
     from windrow.ingest.model.boundary import instant
 
@@ -68,10 +68,10 @@ def test_from_a_topic_to_a_table_to_dagster(tmp_path: Path) -> None:
         instant(load_spec(tmp_path / "payments" / "defs.yaml").window.start)
         == "2026-01-05T09:00:00Z"
     )  # type: ignore[arg-type]
-    of_dg(tmp_path, dg_project, known, env)
+    of_dg(tmp_path, dg_project, dagster_section, env)
 
 
-def of_dg(folder: Path, definitions: str, known: str, env: dict[str, str]) -> None:
+def of_dg(folder: Path, definitions: str, dagster_section: str, env: dict[str, str]) -> None:
     """The same files as a component in a project of dg's form: loaded, in its group,
     with its owner.
     """
@@ -86,9 +86,9 @@ def of_dg(folder: Path, definitions: str, known: str, env: dict[str, str]) -> No
         folder / "payments", component, ignore=shutil.ignore_patterns("data", ".windrow")
     )
     with (component / "defs.yaml").open("a") as file:
-        file.write("\n" + indent(known, "  "))
+        file.write("\n" + indent(dagster_section, "  "))
     listed = json.loads(
         shell("dg list defs --json", project, env | {"PYTHONPATH": str(project / "src")})
     )
-    found = next(a for a in listed["assets"] if a["asset_key"] == "bank/payments")
-    assert (found["group_name"], found["owners"][0]) == ("bank", {"team": "payments"})
+    asset = next(a for a in listed["assets"] if a["asset_key"] == "bank/payments")
+    assert (asset["group_name"], asset["owners"][0]) == ("bank", {"team": "payments"})

@@ -30,7 +30,7 @@ HOURS, PARTITIONS, EACH = 8, 3, 60
 
 
 @pytest.fixture
-def place(kafka: str, tmp_path: Path) -> Place:
+def setup(kafka: str, tmp_path: Path) -> Place:
     """Eight hours in three topic-partitions, with a poison in each hour."""
     topic = create_topic(kafka, partitions=PARTITIONS)
     for n in range(HOURS):
@@ -49,12 +49,12 @@ def thing(n: int, i: int) -> bytes:
     return json.dumps({"id": n * 1000 + i, "name": None}).encode()
 
 
-def backfill(place: Place, pipeline: Pipeline) -> list[bool]:
+def backfill(setup: Place, pipeline: Pipeline) -> list[bool]:
     """Run all hours together; of each, whether it was there before."""
     return [
         result.recovered
         for result in run_windows(
-            pipeline, [place.window(n) for n in range(HOURS)], Request("test")
+            pipeline, [setup.window(n) for n in range(HOURS)], Request("test")
         )
     ]
 
@@ -62,29 +62,29 @@ def backfill(place: Place, pipeline: Pipeline) -> list[bool]:
 @pytest.mark.some(1)
 @pytest.mark.parametrize(("splits", "deaths"), [(3, 1), (1, 4)], ids=["many", "again and again"])
 def test_workers_die_in_a_shared_job(
-    place: Place, spark: SparkSession, dice: random.Random, splits: int, deaths: int
+    setup: Place, spark: SparkSession, dice: random.Random, splits: int, deaths: int
 ) -> None:
     """Random splits kill their worker, one of them until Spark gives the job up: each
     window is committed once, with its own rows.
     """
-    folder = place.folder / "deaths"
+    folder = setup.folder / "deaths"
     folder.mkdir()
     chosen = dice.sample([(n, p) for n in range(HOURS) for p in range(PARTITIONS)], splits)
     deadly = {n * 1000 + p + PARTITIONS * dice.randrange(EACH - 1): deaths for n, p in chosen}
     engine = SparkEngine(lambda: spark.sparkContext)
-    pipeline = assemble(place.spec(), engine, Deadly(folder, deadly))
-    assert backfill(place, pipeline) == [False] * HOURS
+    pipeline = assemble(setup.spec(), engine, Deadly(folder, deadly))
+    assert backfill(setup, pipeline) == [False] * HOURS
     assert len(list(folder.iterdir())) == splits * deaths
     counts = {c.receipt.window: c.receipt.counts for c in pipeline.sink.receipts()}
-    assert [(counts[place.window(n)].read, counts[place.window(n)].dead) for n in range(HOURS)] == [
+    assert [(counts[setup.window(n)].read, counts[setup.window(n)].dead) for n in range(HOURS)] == [
         (EACH * PARTITIONS, PARTITIONS)
     ] * HOURS
     expected = {
-        tp: dict(sorted(held.items())[:-1])
-        for tp, held in visible(place.bootstrap, place.topic).items()
+        tp: dict(sorted(id_by_offset.items())[:-1])
+        for tp, id_by_offset in visible(setup.bootstrap, setup.topic).items()
     }
-    report = verdict(place, expected)
+    report = verdict(setup, expected)
     assert report.ok, report
-    staged = {path.name for path in (place.folder / "things" / "data").rglob("*.parquet*")}
+    staged = {path.name for path in (setup.folder / "things" / "data").rglob("*.parquet*")}
     assert len(staged) > HOURS * PARTITIONS, "no worker died beside what it had staged"
-    assert backfill(place, pipeline) == [True] * HOURS
+    assert backfill(setup, pipeline) == [True] * HOURS

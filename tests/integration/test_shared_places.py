@@ -31,22 +31,22 @@ HOURS = range(1, 7)
 
 
 def drive(
-    place: Place, hours: Sequence[int], machine: Path, env: Mapping[str, str], crash: str
+    setup: Place, hours: Sequence[int], machine: Path, env: Mapping[str, str], crash: str
 ) -> BaseProcess:
     """Run hours one after the other in a process with homes of its own; it writes what
     it was told of each into its home.
     """
     machine.mkdir()
     homes = {"HOME": str(machine), "DAGSTER_HOME": str(machine / "dagster"), "WINDROW_CRASH": crash}
-    process = SERVER.Process(target=_drive, args=(place, list(hours), machine, {**env, **homes}))
+    process = SERVER.Process(target=_drive, args=(setup, list(hours), machine, {**env, **homes}))
     process.start()
     return process
 
 
-def _drive(place: Place, hours: list[int], machine: Path, env: dict[str, str]) -> None:
+def _drive(setup: Place, hours: list[int], machine: Path, env: dict[str, str]) -> None:
     os.environ.update(env)
-    told = [to_json(place.run(n)) for n in hours]
-    (machine / "told.json").write_text(json.dumps(told))
+    texts = [to_json(setup.run(n)) for n in hours]
+    (machine / "told.json").write_text(json.dumps(texts))
 
 
 @pytest.mark.some(1)
@@ -71,9 +71,9 @@ def test_two_machines_on_one_backfill(
         for i in range(40)
     ]
     produce(kafka, topic, [*puts, *(Put(b"poison", millis(n, 50), n % 2) for n in HOURS)])
-    place = Place(kafka, topic, tmp_path, {"sink": {"path": place_of_table}, "state": postgres_url})
+    setup = Place(kafka, topic, tmp_path, {"sink": {"path": place_of_table}, "state": postgres_url})
     machines = [tmp_path / name for name in ("one", "other")]
-    runs = [drive(place, HOURS, machine, env, "commit.before:stop") for machine in machines]
+    runs = [drive(setup, HOURS, machine, env, "commit.before:stop") for machine in machines]
     for run in runs:
         wait_until_stopped(run)
     wake_to_the_end(runs, 240)
@@ -81,10 +81,10 @@ def test_two_machines_on_one_backfill(
         [from_json(text, Result) for text in json.loads((machine / "told.json").read_text())]
         for machine in machines
     ]
-    for mine, theirs in zip(*results, strict=True):
-        assert sorted((mine.recovered, theirs.recovered)) == [False, True]
-        assert mine.committed.receipt == theirs.committed.receipt
-    receipts = [c.receipt for c in place.pipeline().sink.receipts()]
-    assert [(r.window, r.generation) for r in receipts] == [(place.window(n), 0) for n in HOURS]
-    report = verdict(place, visible(kafka, topic))
+    for first, second in zip(*results, strict=True):
+        assert sorted((first.recovered, second.recovered)) == [False, True]
+        assert first.committed.receipt == second.committed.receipt
+    receipts = [c.receipt for c in setup.pipeline().sink.receipts()]
+    assert [(r.window, r.generation) for r in receipts] == [(setup.window(n), 0) for n in HOURS]
+    report = verdict(setup, visible(kafka, topic))
     assert report.ok, report

@@ -141,12 +141,12 @@ def test_a_killed_driver_is_run_again(user: User) -> None:
         wait_until_a_worker_halts(psutil.Process(command.pid))
     finally:
         kill_with_all_below(command)
-    left = staged(user)
-    assert left, "nothing was staged before the kill"
+    staged_files = staged(user)
+    assert staged_files, "nothing was staged before the kill"
     assert in_table(user) == set()
     assert [w["recovered"] for w in user.types(*RUN)["windows"]] == [False]
-    assert not left & in_table(user)
-    assert_exactly_once_beside_garbage(user, garbage=len(left))
+    assert not staged_files & in_table(user)
+    assert_exactly_once_beside_garbage(user, garbage=len(staged_files))
 
 
 def halted(server: psutil.Process) -> bool:
@@ -205,10 +205,10 @@ def test_a_killed_server_is_an_outage(user: User) -> None:
     assert command.returncode == 3, (out, err)
     assert "Nothing was committed. Run the window again" in err
     assert "Traceback" not in err
-    left = staged(user)
-    assert left, "nothing was staged before the kill"
+    staged_files = staged(user)
+    assert staged_files, "nothing was staged before the kill"
     assert in_table(user) == set()
-    rerun_beside(user, left)
+    rerun_beside(user, staged_files)
 
 
 @pytest.mark.long
@@ -226,22 +226,22 @@ def test_a_killed_client_is_run_again(user: User) -> None:
             )
         finally:
             kill_with_all_below(command)
-        left = staged(user)
-        assert left, "nothing was staged before the kill"
+        staged_files = staged(user)
+        assert staged_files, "nothing was staged before the kill"
         assert in_table(user) == set()
         assert [w["recovered"] for w in user.types(*RUN, "--connect", address)["windows"]] == [
             False
         ]
-        assert not left & in_table(user)
+        assert not staged_files & in_table(user)
         # what nobody waits for goes on for a while
         assert_exactly_once_beside_garbage(user, garbage=len(staged(user) - in_table(user)))
 
 
-def rerun_beside(user: User, left: set[str]) -> None:
+def rerun_beside(user: User, staged_files: set[str]) -> None:
     """On another server the window is committed, without what was left."""
     with serving() as (address, _):
         assert [w["recovered"] for w in user.types(*RUN, "--connect", address)["windows"]] == [
             False
         ]
-    assert not left & in_table(user)
-    assert_exactly_once_beside_garbage(user, garbage=len(left))
+    assert not staged_files & in_table(user)
+    assert_exactly_once_beside_garbage(user, garbage=len(staged_files))

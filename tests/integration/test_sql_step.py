@@ -95,10 +95,10 @@ def shuffled(rows: DataFrame) -> DataFrame:
 
 
 @pytest.mark.parametrize(
-    "before", ["", pytest.param("{spark: 'code.py:shuffled'}, ", marks=pytest.mark.long)]
+    "first_step", ["", pytest.param("{spark: 'code.py:shuffled'}, ", marks=pytest.mark.long)]
 )
 def test_a_filter_before_a_table_with_a_key(
-    kafka: str, tmp_path: Path, dice: random.Random, before: str
+    kafka: str, tmp_path: Path, dice: random.Random, first_step: str
 ) -> None:
     """A row that the filter takes out deletes its key: the table has what a filter over
     the whole fold would leave, whichever windows come first; also behind a `spark` step.
@@ -108,15 +108,15 @@ def test_a_filter_before_a_table_with_a_key(
     user = somebody(kafka, tmp_path, "mode: upsert", log=log)
     with (tmp_path / "things.yaml").open("a") as spec:
         spec.write(
-            f'transform: {{steps: [{before}{{sql: "SELECT * FROM rows WHERE'
+            f'transform: {{steps: [{first_step}{{sql: "SELECT * FROM rows WHERE'
             " right(name, 1) > 'q'\"}]}\n"
         )
     for word, hour in (("run", 3), ("run", 1), ("run", 2), ("replay", 1)):
         user.types(word, "--window", f"2026-01-05T0{hour}:00:00Z")
-    left = sorted(
+    expected_rows = sorted(
         (*customer, last.name)
         for customer, last in last_words(log).items()
         if last.name and last.name[-1] > "q"
     )
-    assert [row[:3] for row in customers(tmp_path)] == left
+    assert [row[:3] for row in customers(tmp_path)] == expected_rows
     assert user.types("verify", "--deep")["findings"] == []

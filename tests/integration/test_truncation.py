@@ -61,13 +61,13 @@ def with_reader(cut: Cut, **settings: Any) -> Cut:
     """The same cut cluster, read by readers with other settings."""
 
     def reader(plan: ReadPlan) -> KafkaReader:
-        made = cut.reader_of(plan)
-        assert isinstance(made, KafkaReader)
-        return replace(made, **settings)
+        kafka_reader = cut.reader_of(plan)
+        assert isinstance(kafka_reader, KafkaReader)
+        return replace(kafka_reader, **settings)
 
-    other = copy(cut)
-    other.reader_of = reader
-    return other
+    changed_cut = copy(cut)
+    changed_cut.reader_of = reader
+    return changed_cut
 
 
 @pytest.mark.long

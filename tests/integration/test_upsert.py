@@ -26,7 +26,7 @@ NO_KEY, NO_NAME = ("key", "key:null"), ("rules", "check:name:str_length")
 
 @pytest.mark.some(1)
 @pytest.mark.parametrize(
-    ("decode", "sink", "left", "dead"),
+    ("decode", "sink", "expected_rows", "dead"),
     [
         (PLAIN, "mode: upsert", LEFT, [NO_KEY, NO_NAME]),
         (PLAIN, "mode: delete-aware, buckets: 3", MARKED, [NO_KEY, NO_NAME]),
@@ -35,7 +35,12 @@ NO_KEY, NO_NAME = ("key", "key:null"), ("rules", "check:name:str_length")
     ids=["upsert", "delete-aware", "debezium"],
 )
 def test_the_last_word_on_each_customer(
-    decode: str, sink: str, left: object, dead: list[tuple[str, str]], kafka: str, tmp_path: Path
+    decode: str,
+    sink: str,
+    expected_rows: object,
+    dead: list[tuple[str, str]],
+    kafka: str,
+    tmp_path: Path,
 ) -> None:
     """Newer hours first, then one replayed: the table is the log's fold each time, to
     its last byte.
@@ -43,12 +48,12 @@ def test_the_last_word_on_each_customer(
     user = somebody(kafka, tmp_path, sink, decode)
     for hour in (3, 2, 1):
         user.types("run", "--window", f"2026-01-05T0{hour}:00:00Z")
-    assert customers(tmp_path) == left
+    assert customers(tmp_path) == expected_rows
     assert user.types("verify", "--deep")["findings"] == []
     letters = user.types("dead", "show", "--window", "2026-01-05T02:00:00Z")["dead"]
     assert sorted((d["stage"], d["reason"]) for d in letters) == dead
     user.types("replay", "--window", "2026-01-05T02:00:00Z")
-    assert customers(tmp_path) == left
+    assert customers(tmp_path) == expected_rows
     assert user.types("verify", "--deep")["findings"] == []
     receipts = [window["receipt"] for window in user.types("show")["windows"]]
     assert [(r["generation"], r["counts"]["rows"], r["counts"]["deletes"]) for r in receipts] == [
@@ -100,9 +105,9 @@ def test_rows_that_a_function_made(
     words = {
         customer: last.name and last.name.upper() for customer, last in last_words(log).items()
     }
-    left = sorted(
+    expected_rows = sorted(
         ((*customer, name) for customer, name in words.items() if name or "aware" in sink),
         key=lambda row: row[:2],
     )
-    assert [row[:3] for row in customers(tmp_path)] == left
+    assert [row[:3] for row in customers(tmp_path)] == expected_rows
     assert user.types("verify", "--deep")["findings"] == []

@@ -46,314 +46,320 @@ def thing(i: int) -> bytes:
 
 
 @pytest.fixture
-def place(kafka: str, tmp_path: Path) -> Place:
+def setup(kafka: str, tmp_path: Path) -> Place:
     """A topic of one partition, with a fresh table and ledger."""
     return Place(kafka, create_topic(kafka), tmp_path)
 
 
-def fill(place: Place, hours: range, each: int = 30) -> None:
+def fill(setup: Place, hours: range, messages_per_hour: int = 30) -> None:
     """Plain messages, one a minute or two."""
     produce(
-        place.bootstrap,
-        place.topic,
-        [Put(thing(h * 1000 + i), millis(h, i * 59 // each)) for h in hours for i in range(each)],
+        setup.bootstrap,
+        setup.topic,
+        [
+            Put(thing(h * 1000 + i), millis(h, i * 59 // messages_per_hour))
+            for h in hours
+            for i in range(messages_per_hour)
+        ],
     )
 
 
-def ids(place: Place, n: int) -> list[int]:
+def ids(setup: Place, n: int) -> list[int]:
     """The ids in the table's n-th window, in offset order."""
-    rows = DeltaTable(str(place.folder / "things")).to_pyarrow_table(
-        filters=[("_window", "=", place.window(n).key)]
+    rows = DeltaTable(str(setup.folder / "things")).to_pyarrow_table(
+        filters=[("_window", "=", setup.window(n).key)]
     )
     return [
         i for _, i in sorted(zip(rows["_offset"].to_pylist(), rows["id"].to_pylist(), strict=True))
     ]
 
 
-def refused(
-    place: Place, kind: type[WindrowError], n: int = 1, request: Request | None = None
+def refusal_of(
+    setup: Place, kind: type[WindrowError], n: int = 1, request: Request | None = None
 ) -> str:
     """The text of the error that a run raises; the table must be as before."""
-    before = version(place) if DeltaTable.is_deltatable(str(place.folder / "things")) else None
+    version_before = (
+        version(setup) if DeltaTable.is_deltatable(str(setup.folder / "things")) else None
+    )
     with pytest.raises(kind) as caught:
-        place.run(n, request)
+        setup.run(n, request)
     assert caught.type is kind, caught.value
-    assert before is None or version(place) == before
+    assert version_before is None or version(setup) == version_before
     return str(caught.value)
 
 
-def test_a_window_of_nothing_is_a_success(place: Place) -> None:
+def test_a_window_of_nothing_is_a_success(setup: Place) -> None:
     """An empty topic, and an hour between two busy ones: 0 rows and a receipt."""
-    assert place.run(0).committed.receipt.counts.read == 0
-    fill(place, range(1, 2))
-    fill(place, range(3, 4))
+    assert setup.run(0).committed.receipt.counts.read == 0
+    fill(setup, range(1, 2))
+    fill(setup, range(3, 4))
     for n in (1, 2, 3):
-        place.run(n)
-    assert (len(ids(place, 1)), len(ids(place, 2)), len(ids(place, 3))) == (30, 0, 30)
-    pipeline = place.pipeline()
+        setup.run(n)
+    assert (len(ids(setup, 1)), len(ids(setup, 2)), len(ids(setup, 3))) == (30, 0, 30)
+    pipeline = setup.pipeline()
     assert {c.receipt.window for c in pipeline.sink.receipts()} == {
-        place.window(n) for n in range(4)
+        setup.window(n) for n in range(4)
     }
 
 
-def test_a_window_of_markers_only_is_a_success(place: Place) -> None:
+def test_a_window_of_markers_only_is_a_success(setup: Place) -> None:
     """Aborted transactions and their markers at the end of the log: read over, counted,
     0 rows and a receipt.
     """
-    fill(place, range(1))
-    place.run(0)
+    fill(setup, range(1))
+    setup.run(0)
     transaction(
-        place.bootstrap, place.topic, [Put(thing(i), millis(1, i)) for i in range(5)], commit=False
+        setup.bootstrap, setup.topic, [Put(thing(i), millis(1, i)) for i in range(5)], commit=False
     )
     transaction(
-        place.bootstrap, place.topic, [Put(thing(i), millis(1, i)) for i in range(5)], commit=False
+        setup.bootstrap, setup.topic, [Put(thing(i), millis(1, i)) for i in range(5)], commit=False
     )
-    counts = place.run(1).committed.receipt.counts
+    counts = setup.run(1).committed.receipt.counts
     assert (counts.read, counts.valid, counts.invisible, counts.aborted) == (0, 0, 12, 10)
 
 
-def test_a_message_stamped_2099_costs_no_later_window(place: Place) -> None:
+def test_a_message_stamped_2099_costs_no_later_window(setup: Place) -> None:
     """The message from the future lands where it lies in the log, and every later hour
     has its own rows.
     """
-    fill(place, range(1, 3))
-    produce(place.bootstrap, place.topic, [Put(thing(99), 4_070_908_800_000)])
-    fill(place, range(3, 6))
+    fill(setup, range(1, 3))
+    produce(setup.bootstrap, setup.topic, [Put(thing(99), 4_070_908_800_000)])
+    fill(setup, range(3, 6))
     for n in (5, 3, 1, 4, 2):
-        place.run(n)
-    assert [len([i for i in ids(place, n) if i // 1000 == n]) for n in range(1, 6)] == [30] * 5
-    report = verdict(place, visible(place.bootstrap, place.topic))
+        setup.run(n)
+    assert [len([i for i in ids(setup, n) if i // 1000 == n]) for n in range(1, 6)] == [30] * 5
+    report = verdict(setup, visible(setup.bootstrap, setup.topic))
     assert report.ok, report
 
 
-def test_history_written_by_transactions_lands_in_its_hours(place: Place) -> None:
+def test_history_written_by_transactions_lands_in_its_hours(setup: Place) -> None:
     """Markers are stamped now, the messages last winter: each hour gets its own
     messages all the same.
     """
     for h in range(1, 7):
         transaction(
-            place.bootstrap,
-            place.topic,
+            setup.bootstrap,
+            setup.topic,
             [Put(thing(h * 1000 + i), millis(h, i)) for i in range(40)],
             commit=True,
         )
-        transaction(place.bootstrap, place.topic, [Put(thing(-1), millis(h, 50))], commit=False)
+        transaction(setup.bootstrap, setup.topic, [Put(thing(-1), millis(h, 50))], commit=False)
     for n in (6, 2, 1, 5, 3, 4):
-        place.run(n)
-    assert [ids(place, n) for n in range(1, 7)] == [
+        setup.run(n)
+    assert [ids(setup, n) for n in range(1, 7)] == [
         [n * 1000 + i for i in range(40)] for n in range(1, 7)
     ]
 
 
-def test_a_poison_message_costs_that_message_only(place: Place) -> None:
+def test_a_poison_message_costs_that_message_only(setup: Place) -> None:
     """Poison between good messages: one dead letter with its coordinates and reason,
     all others are rows.
     """
-    fill(place, range(1, 2))
-    produce(place.bootstrap, place.topic, [Put(b'{"id": "secret-payload"}', millis(1, 59))])
-    fill(place, range(2, 3))
-    receipt = place.run(1).committed.receipt
+    fill(setup, range(1, 2))
+    produce(setup.bootstrap, setup.topic, [Put(b'{"id": "secret-payload"}', millis(1, 59))])
+    fill(setup, range(2, 3))
+    receipt = setup.run(1).committed.receipt
     assert (receipt.counts.valid, receipt.counts.dead) == (30, 1)
     assert receipt.splits[0].first_dead[0][0] == 30
     report = verdict(
-        place,
+        setup,
         {
-            tp: {o: i for o, i in found.items() if o <= 30}
-            for tp, found in visible(place.bootstrap, place.topic).items()
+            tp: {o: i for o, i in id_by_offset.items() if o <= 30}
+            for tp, id_by_offset in visible(setup.bootstrap, setup.topic).items()
         },
     )
     assert report.ok, report
 
 
-def test_too_many_dead_letters_refuse_the_window_without_a_payload(place: Place) -> None:
+def test_too_many_dead_letters_refuse_the_window_without_a_payload(setup: Place) -> None:
     """Nothing becomes visible; the error counts reasons and names coordinates, never a payload."""
-    fill(place, range(1, 2))
-    produce(place.bootstrap, place.topic, [Put(b'{"id": "secret-payload"}', millis(1, 59))] * 3)
+    fill(setup, range(1, 2))
+    produce(setup.bootstrap, setup.topic, [Put(b'{"id": "secret-payload"}', millis(1, 59))] * 3)
     strict = Place(
-        place.bootstrap,
-        place.topic,
-        place.folder,
+        setup.bootstrap,
+        setup.topic,
+        setup.folder,
         {"limits": {"max_dead_ratio": None, "max_dead_count": 2}},
     )
-    text = refused(strict, DeadLetterLimitError)
+    text = refusal_of(strict, DeadLetterLimitError)
     assert "3 of 33" in text
-    assert f"{place.topic}[0]@30" in text
+    assert f"{setup.topic}[0]@30" in text
     assert "secret" not in text
-    assert ids(place, 1) == []
+    assert ids(setup, 1) == []
 
 
 def test_a_retry_with_a_corrected_schema_never_leaves_a_message_in_both_tables(
-    place: Place,
+    setup: Place,
 ) -> None:
     """1 A run's dead letters are in. 2 It fails before the data. 3 The schema is corrected
     and the retry takes them: they are rows only.
     """
-    produce(place.bootstrap, place.topic, [Put(thing(i - 3), millis(1, i)) for i in range(10)])
-    strict = Place(place.bootstrap, place.topic, place.folder, {"limits": {"max_dead_count": 0}})
-    refused(strict, DeadLetterLimitError)
+    produce(setup.bootstrap, setup.topic, [Put(thing(i - 3), millis(1, i)) for i in range(10)])
+    strict = Place(setup.bootstrap, setup.topic, setup.folder, {"limits": {"max_dead_count": 0}})
+    refusal_of(strict, DeadLetterLimitError)
     corrected = Place(
-        place.bootstrap,
-        place.topic,
-        place.folder,
+        setup.bootstrap,
+        setup.topic,
+        setup.folder,
         {"decode": {"schema": "things.py:Looser"}, "limits": {"max_dead_count": 0}},
     )
     receipt = corrected.run(1).committed.receipt
     assert (receipt.counts.valid, receipt.counts.dead) == (10, 0)
-    report = verdict(corrected, visible(place.bootstrap, place.topic))
+    report = verdict(corrected, visible(setup.bootstrap, setup.topic))
     assert report.ok, report
 
 
-def test_receipts_outlive_the_log(place: Place) -> None:
+def test_receipts_outlive_the_log(setup: Place) -> None:
     """After a checkpoint, the log's clean-up, compaction of files and a vacuum, verify
     finds every receipt and nothing wrong.
     """
-    fill(place, range(1, 5))
+    fill(setup, range(1, 5))
     for n in range(1, 5):
-        place.run(n)
-    table = DeltaTable(str(place.folder / "things"))
+        setup.run(n)
+    table = DeltaTable(str(setup.folder / "things"))
     table.alter.set_table_properties({"delta.logRetentionDuration": "interval 0 seconds"})
     table.optimize.compact()
     table.create_checkpoint()
     table.cleanup_metadata()
     table.vacuum(retention_hours=0, dry_run=False, enforce_retention_duration=False)
-    pipeline = place.pipeline()
+    pipeline = setup.pipeline()
     assert [c.receipt.window for c in pipeline.sink.receipts()] == [
-        place.window(n) for n in range(1, 5)
+        setup.window(n) for n in range(1, 5)
     ]
     verified = verify(
         "things", pipeline.sink, pipeline.dead_letters, pipeline.ledger, pipeline.broker
     )
     assert (verified.windows, verified.rows, verified.exit_code) == (4, 120, 0), verified
-    report = verdict(place, visible(place.bootstrap, place.topic))
+    report = verdict(setup, visible(setup.bootstrap, setup.topic))
     # compaction may put files together in any order
     assert msgspec.structs.replace(report, out_of_order=()).ok, report
 
 
-def test_a_lost_ledger_is_rebuilt_and_nothing_is_read_twice(place: Place) -> None:
+def test_a_lost_ledger_is_rebuilt_and_nothing_is_read_twice(setup: Place) -> None:
     """Without its ledger the pipeline refuses to go on; rebuilt from receipts,
     committed windows are reported and new ones join on.
     """
-    fill(place, range(1, 5))
+    fill(setup, range(1, 5))
     for n in (1, 2, 4):
-        place.run(n)
-    (place.folder / "state.db").unlink()
-    assert "--rebuild-ledger" in refused(place, OwnerError, 3)
-    pipeline = place.pipeline()
+        setup.run(n)
+    (setup.folder / "state.db").unlink()
+    assert "--rebuild-ledger" in refusal_of(setup, OwnerError, 3)
+    pipeline = setup.pipeline()
     rebuild("things", pipeline.sink, pipeline.ledger)
-    assert place.run(2).recovered
-    assert not place.run(3).recovered
-    assert [len(ids(place, n)) for n in range(1, 5)] == [30] * 4
-    report = verdict(place, visible(place.bootstrap, place.topic))
+    assert setup.run(2).recovered
+    assert not setup.run(3).recovered
+    assert [len(ids(setup, n)) for n in range(1, 5)] == [30] * 4
+    report = verdict(setup, visible(setup.bootstrap, setup.topic))
     assert report.ok, report
 
 
-def test_a_window_that_is_not_closed(kafka: str, place: Place) -> None:
+def test_a_window_that_is_not_closed(kafka: str, setup: Place) -> None:
     """Its error says when to come back, and asks nothing of the cluster."""
-    future = Place(kafka, place.topic, place.folder, {"window": {"delay": "3650d"}})
-    assert "or later" in refused(future, NotClosedError)
+    future = Place(kafka, setup.topic, setup.folder, {"window": {"delay": "3650d"}})
+    assert "or later" in refusal_of(future, NotClosedError)
 
 
 def test_an_unknown_topic(kafka: str, tmp_path: Path) -> None:
     """The error names it."""
-    assert "no.such.topic" in refused(Place(kafka, "no.such.topic", tmp_path), SpecError)
+    assert "no.such.topic" in refusal_of(Place(kafka, "no.such.topic", tmp_path), SpecError)
 
 
-def test_a_column_that_the_table_cannot_store(place: Place) -> None:
+def test_a_column_that_the_table_cannot_store(setup: Place) -> None:
     """A schema with an unsigned integer is refused by the column's name before anything
     is read: no table, no ledger.
     """
-    fill(place, range(1, 2))
+    fill(setup, range(1, 2))
     unsigned = Place(
-        place.bootstrap, place.topic, place.folder, {"decode": {"schema": "things.py:Unsigned"}}
+        setup.bootstrap, setup.topic, setup.folder, {"decode": {"schema": "things.py:Unsigned"}}
     )
-    assert "id: UInt32" in refused(unsigned, SpecError)
-    assert list(place.folder.iterdir()) == []
+    assert "id: UInt32" in refusal_of(unsigned, SpecError)
+    assert list(setup.folder.iterdir()) == []
 
 
-def test_a_window_that_retention_has_eaten(place: Place) -> None:
+def test_a_window_that_retention_has_eaten(setup: Place) -> None:
     """It fails and says what was wanted and what is there; the next one, whose start is
     unproven, too; those that are whole go on.
     """
-    fill(place, range(1, 5))
-    place.run(1)
-    delete_records(place.bootstrap, place.topic, 0, 75)
-    assert "75" in refused(place, DataLossError, 2)
-    refused(place, DataLossError, 3)
-    assert place.run(4).committed.receipt.counts.valid == 30
+    fill(setup, range(1, 5))
+    setup.run(1)
+    delete_records(setup.bootstrap, setup.topic, 0, 75)
+    assert "75" in refusal_of(setup, DataLossError, 2)
+    refusal_of(setup, DataLossError, 3)
+    assert setup.run(4).committed.receipt.counts.valid == 30
 
 
-def test_a_replay_that_would_see_fewer_messages(place: Place) -> None:
+def test_a_replay_that_would_see_fewer_messages(setup: Place) -> None:
     """Refused while retention has part of the window, also with --accept-fewer: the
     range can't be read at all.
     """
-    fill(place, range(1, 3))
-    place.run(1)
-    delete_records(place.bootstrap, place.topic, 0, 10)
-    refused(place, DataLossError, 1, Request("replay", replace=True))
-    assert len(ids(place, 1)) == 30
+    fill(setup, range(1, 3))
+    setup.run(1)
+    delete_records(setup.bootstrap, setup.topic, 0, 10)
+    refusal_of(setup, DataLossError, 1, Request("replay", replace=True))
+    assert len(ids(setup, 1)) == 30
 
 
-def test_a_recreated_topic(place: Place) -> None:
+def test_a_recreated_topic(setup: Place) -> None:
     """The same name with another id is refused, although its offsets look valid."""
-    fill(place, range(1, 3))
-    place.run(1)
-    delete_topic(place.bootstrap, place.topic)
-    create_topic(place.bootstrap, name=place.topic)
-    fill(place, range(1, 4))
-    refused(place, IdentityError, 2)
+    fill(setup, range(1, 3))
+    setup.run(1)
+    delete_topic(setup.bootstrap, setup.topic)
+    create_topic(setup.bootstrap, name=setup.topic)
+    fill(setup, range(1, 4))
+    refusal_of(setup, IdentityError, 2)
 
 
-def test_a_changed_grid(place: Place) -> None:
+def test_a_changed_grid(setup: Place) -> None:
     """A table begun hourly refuses daily windows."""
-    fill(place, range(1, 3))
-    place.run(1)
-    daily = Place(place.bootstrap, place.topic, place.folder, {"window": {"grid": "daily"}})
+    fill(setup, range(1, 3))
+    setup.run(1)
+    daily = Place(setup.bootstrap, setup.topic, setup.folder, {"window": {"grid": "daily"}})
     pipeline = daily.pipeline()
-    whole_day = place.window(0).__class__("things", place.window(0).start, place.window(23).end)
+    whole_day = setup.window(0).__class__("things", setup.window(0).start, setup.window(23).end)
     with pytest.raises(GridError):
         run(pipeline, whole_day, Request("test"))
 
 
-def test_another_ledger(place: Place) -> None:
+def test_another_ledger(setup: Place) -> None:
     """A second state file is refused: a command and a UI can't work against each other."""
-    fill(place, range(1, 3))
-    place.run(1)
-    other = Place(
-        place.bootstrap, place.topic, place.folder, {"state": f"sqlite:///{place.folder}/other.db"}
+    fill(setup, range(1, 3))
+    setup.run(1)
+    second_ledger = Place(
+        setup.bootstrap, setup.topic, setup.folder, {"state": f"sqlite:///{setup.folder}/other.db"}
     )
-    refused(other, OwnerError, 2)
+    refusal_of(second_ledger, OwnerError, 2)
 
 
-def test_an_overlap_is_refused_and_names_the_window(place: Place) -> None:
+def test_an_overlap_is_refused_and_names_the_window(setup: Place) -> None:
     """A ledger that was forged to overlap can't get a message into the table twice."""
-    fill(place, range(1, 4))
-    place.run(1)
-    pipeline = place.pipeline()
+    fill(setup, range(1, 4))
+    setup.run(1)
+    pipeline = setup.pipeline()
     receipt = next(iter(pipeline.sink.receipts())).receipt
     stop = receipt.plan.stop
     moved = type(stop).of(
-        place.window(5).start, stop.cluster_id, stop.topics, receipt.plan.start.marks
+        setup.window(5).start, stop.cluster_id, stop.topics, receipt.plan.start.marks
     )
-    (place.folder / "state.db").unlink()
-    forged = place.pipeline()
+    (setup.folder / "state.db").unlink()
+    forged = setup.pipeline()
     forged.ledger.adopt_identity(receipt.ledger)
     forged.ledger.freeze(
         "things",
-        [moved, type(stop).of(place.window(5).end, stop.cluster_id, stop.topics, stop.marks)],
+        [moved, type(stop).of(setup.window(5).end, stop.cluster_id, stop.topics, stop.marks)],
     )
-    assert place.window(1).key in refused(place, OverlapError, 5)
+    assert setup.window(1).key in refusal_of(setup, OverlapError, 5)
 
 
-def test_new_nullable_columns_are_taken_and_others_refused(place: Place) -> None:
+def test_new_nullable_columns_are_taken_and_others_refused(setup: Place) -> None:
     """A schema that gained a nullable column goes on, and the table has it then; one
     that lost or changed one is refused before reading.
     """
-    fill(place, range(1, 5))
-    place.run(1)
+    fill(setup, range(1, 5))
+    setup.run(1)
     wider = Place(
-        place.bootstrap, place.topic, place.folder, {"decode": {"schema": "things.py:Wider"}}
+        setup.bootstrap, setup.topic, setup.folder, {"decode": {"schema": "things.py:Wider"}}
     )
     assert wider.run(2).committed.receipt.counts.valid == 30
-    assert "extra" in DeltaTable(str(place.folder / "things")).to_pyarrow_table().column_names
-    text = refused(place, SchemaChangedError, 3)
+    assert "extra" in DeltaTable(str(setup.folder / "things")).to_pyarrow_table().column_names
+    text = refusal_of(setup, SchemaChangedError, 3)
     assert "extra" in text

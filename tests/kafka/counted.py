@@ -16,8 +16,8 @@ from windrow.ingest.kafka.shared_clients import Clients
 class Counted:
     """An AdminClient whose calls are noted by their names."""
 
-    def __init__(self, admin: AdminClient, asked: list[str]) -> None:
-        self._real, self._noted = admin, asked
+    def __init__(self, admin: AdminClient, calls: list[str]) -> None:
+        self._real, self._noted = admin, calls
 
     def __getattr__(self, name: str) -> object:
         if name != "poll":
@@ -29,29 +29,29 @@ def counted_broker(
     bootstrap: str, monkeypatch: pytest.MonkeyPatch
 ) -> tuple[KafkaBroker, list[str]]:
     """A broker with a client of its own, and the names of its AdminClient's calls."""
-    asked: list[str] = []
-    made = _alone(monkeypatch)
+    calls: list[str] = []
+    make_broker = _make_broker_alone(monkeypatch)
     monkeypatch.setattr(
-        shared_clients, "AdminClient", lambda properties: Counted(AdminClient(properties), asked)
+        shared_clients, "AdminClient", lambda properties: Counted(AdminClient(properties), calls)
     )
-    return made(bootstrap), asked
+    return make_broker(bootstrap), calls
 
 
 def with_consumers(
     bootstrap: str, monkeypatch: pytest.MonkeyPatch
 ) -> tuple[KafkaBroker, list[ck.Consumer]]:
     """A broker with a client of its own, and the consumers that it makes."""
-    found: list[ck.Consumer] = []
+    consumers: list[ck.Consumer] = []
 
     def noted(properties: dict[str, object]) -> ck.Consumer:
-        found.append(ck.Consumer(properties))
-        return found[-1]
+        consumers.append(ck.Consumer(properties))
+        return consumers[-1]
 
-    made = _alone(monkeypatch)
+    make_broker = _make_broker_alone(monkeypatch)
     monkeypatch.setattr(shared_clients, "Consumer", noted)
-    return made(bootstrap), found
+    return make_broker(bootstrap), consumers
 
 
-def _alone(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], KafkaBroker]:
+def _make_broker_alone(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], KafkaBroker]:
     monkeypatch.setattr("windrow.ingest.kafka.broker.CLIENTS", Clients())
     return lambda bootstrap: KafkaBroker(bootstrap, {})

@@ -44,14 +44,14 @@ def cut_files(log: Path, end: int) -> None:
     Kafka makes its indexes anew, and trims its leader epochs, when it finds the log shorter.
     """
     (segment,) = log.glob("*.log")
-    content, at = segment.read_bytes(), 0
-    while at < len(content):
-        first, length = _HEADER.unpack_from(content, at)
+    content, position = segment.read_bytes(), 0
+    while position < len(content):
+        first, length = _HEADER.unpack_from(content, position)
         if first >= end:
             assert first == end, f"offset {end} lies in a batch, the next one begins at {first}"
             break
-        at += _HEADER.size + length
+        position += _HEADER.size + length
     with segment.open("r+b") as file:
-        file.truncate(at)
+        file.truncate(position)
     for index in [*log.glob("*.index"), *log.glob("*.timeindex")]:
         index.unlink()

@@ -21,19 +21,19 @@ def read_topic(bootstrap: str, topic: str) -> list[Message]:
     )
     partitions = consumer.list_topics(topic, 10).topics[topic].partitions
     consumer.assign([TopicPartition(topic, p, OFFSET_BEGINNING) for p in partitions])
-    found: list[Message] = []
+    messages: list[Message] = []
     ended: set[int] = set()
     while len(ended) < len(partitions):
         message = consumer.poll(30)
         assert message is not None, "the topic could not be read to its end"
         error = message.error()
         if error is None:
-            found.append(message)
+            messages.append(message)
         else:
             assert error.code() == KafkaError._PARTITION_EOF, error
             ended.add(message.partition() or 0)
     consumer.close()
-    return found
+    return messages
 
 
 def told(message: Message, name: str) -> str | None:

@@ -33,13 +33,13 @@ class _Port(socketserver.ThreadingTCPServer):
     inner: tuple[str, int]
 
 
-def _pass(one: socket.socket, other: socket.socket) -> None:
+def _pass(source: socket.socket, target: socket.socket) -> None:
     """All bytes, until one of the two is closed; then no more come."""
     with suppress(OSError):
-        while some := one.recv(_ROOM):
-            other.sendall(some)
+        while chunk := source.recv(_ROOM):
+            target.sendall(chunk)
     with suppress(OSError):
-        other.shutdown(socket.SHUT_WR)
+        target.shutdown(socket.SHUT_WR)
 
 
 class Door:
@@ -52,19 +52,19 @@ class Door:
         """`bootstrap`: the broker's own address."""
         host, _, port = bootstrap.rpartition(":")
         self._inner = (host, int(port))
-        self._at = ("127.0.0.1", 0)
+        self._address = ("127.0.0.1", 0)
         self.open()
 
     @property
     def bootstrap(self) -> str:
         """The address of the door."""
-        return f"{self._at[0]}:{self._at[1]}"
+        return f"{self._address[0]}:{self._address[1]}"
 
     def open(self) -> None:
         """At the same port as before."""
-        self._port = _Port(self._at, _Passage)
+        self._port = _Port(self._address, _Passage)
         self._port.inner = self._inner
-        self._at = ("127.0.0.1", self._port.server_address[1])
+        self._address = ("127.0.0.1", self._port.server_address[1])
         self._serving = threading.Thread(target=self._port.serve_forever, args=(0.05,), daemon=True)
         self._serving.start()
 

@@ -35,12 +35,12 @@ def listening(*, tls: bool = True, clients: Path | None = None) -> Iterator[str]
     def speak(plain: socket.socket) -> None:
         with (
             suppress(OSError),
-            context.wrap_socket(plain, server_side=True) if tls else plain as one,
+            context.wrap_socket(plain, server_side=True) if tls else plain as connection,
         ):
-            one.recv(1)
+            connection.recv(1)
             if not tls:
                 return
-            while one.recv(4096):
+            while connection.recv(4096):
                 pass
 
     def accept() -> None:
@@ -58,6 +58,6 @@ def listening(*, tls: bool = True, clients: Path | None = None) -> Iterator[str]
         with suppress(OSError):
             server.shutdown(socket.SHUT_RDWR)
         server.close()
-        for one in open_ones:
+        for connection in open_ones:
             with suppress(OSError):
-                one.close()
+                connection.close()

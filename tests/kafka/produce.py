@@ -88,12 +88,12 @@ def add_partitions(bootstrap: str, topic: str, total: int) -> None:
     forget()
 
 
-def delete_records(bootstrap: str, topic: str, partition: int, before: int) -> None:
-    """Everything below offset `before` is gone, as after retention."""
+def delete_records(bootstrap: str, topic: str, partition: int, limit: int) -> None:
+    """Everything below offset `limit` is gone, as after retention."""
     admin = _admin(bootstrap)
 
     def deleted() -> bool:
-        (done,) = admin.delete_records([TopicPartition(topic, partition, before)]).values()
+        (done,) = admin.delete_records([TopicPartition(topic, partition, limit)]).values()
         try:
             done.result(_SECONDS)
         except KafkaException as error:
@@ -117,13 +117,13 @@ def configure(bootstrap: str, topic: str, name: str, value: str) -> None:
     ).values()
     done.result(_SECONDS)
 
-    def told() -> bool:
-        (found,) = admin.describe_configs(
+    def is_told() -> bool:
+        (config,) = admin.describe_configs(
             [ConfigResource(ConfigResource.Type.TOPIC, topic)]
         ).values()
-        return bool(found.result(_SECONDS)[name].value == value)
+        return bool(config.result(_SECONDS)[name].value == value)
 
-    ask_until(told, f"{name} of {topic}")
+    ask_until(is_told, f"{name} of {topic}")
 
 
 def high_watermark(bootstrap: str, topic: str, partition: int = 0) -> int:
@@ -153,20 +153,20 @@ def produce(
     `client`: properties of the producer on top.
     """
     producer = _producer(bootstrap, tuple((client or {}).items()))
-    for stampless, some in groupby(puts, lambda put: put.timestamp == NO_TIMESTAMP):
+    for stampless, put_group in groupby(puts, lambda put: put.timestamp == NO_TIMESTAMP):
         if stampless:
-            _send_stampless(bootstrap, topic, list(some))
+            _send_stampless(bootstrap, topic, list(put_group))
         else:
-            _send(producer, topic, some)
+            _send(producer, topic, put_group)
 
 
 def _send_stampless(bootstrap: str, topic: str, puts: Sequence[Put]) -> None:
     """Batches of the newest format whose timestamps are -1: no client's producer makes them."""
-    found = _admin(bootstrap).list_topics(timeout=_SECONDS)
+    metadata = _admin(bootstrap).list_topics(timeout=_SECONDS)
     for partition in dict.fromkeys(put.partition for put in puts):
-        leader = found.brokers[found.topics[topic].partitions[partition].leader]
-        mine = [(p.key, p.value, p.headers) for p in puts if p.partition == partition]
-        send_stampless(f"{leader.host}:{leader.port}", topic, partition, mine)
+        leader = metadata.brokers[metadata.topics[topic].partitions[partition].leader]
+        partition_messages = [(p.key, p.value, p.headers) for p in puts if p.partition == partition]
+        send_stampless(f"{leader.host}:{leader.port}", topic, partition, partition_messages)
 
 
 def transaction(bootstrap: str, topic: str, puts: Iterable[Put], *, commit: bool) -> None:
@@ -206,11 +206,11 @@ class OpenTransaction:
         """The markers are in the log when this returns."""
         self._end(self._producer.abort_transaction)
 
-    def _end(self, how: Callable[[float], None]) -> None:
+    def _end(self, finish: Callable[[float], None]) -> None:
         """Kafka answers once the decision is in its own log; the markers follow."""
-        before = {p: high_watermark(self._bootstrap, self._topic, p) for p in self._touched}
-        how(_SECONDS)
-        for partition, end in before.items():
+        ends_before = {p: high_watermark(self._bootstrap, self._topic, p) for p in self._touched}
+        finish(_SECONDS)
+        for partition, end in ends_before.items():
             ask_until(
                 lambda p=partition, e=end: high_watermark(self._bootstrap, self._topic, p) > e,
                 f"the marker in partition {partition}",
@@ -262,31 +262,35 @@ def _leaders(admin: AdminClient, topic: str) -> int:
     """Returns how many partitions of the topic have a leader; asked of the whole cluster,
     because asking for one topic waits for it to exist.
     """
-    found = admin.list_topics(timeout=_SECONDS).topics.get(topic)
-    return 0 if found is None else sum(p.leader >= 0 for p in found.partitions.values())
+    topic_metadata = admin.list_topics(timeout=_SECONDS).topics.get(topic)
+    return (
+        0
+        if topic_metadata is None
+        else sum(p.leader >= 0 for p in topic_metadata.partitions.values())
+    )
 
 
 def _ends(
     bootstrap: str, topic: str, partitions: Sequence[int], level: ck.IsolationLevel
 ) -> list[int]:
     """The ends of a topic's logs, once each has a leader that tells it."""
-    asked, ends = {TopicPartition(topic, p): OffsetSpec.latest() for p in partitions}, list[int]()
+    specs, ends = {TopicPartition(topic, p): OffsetSpec.latest() for p in partitions}, list[int]()
 
-    def told() -> bool:
-        answers = _admin(bootstrap).list_offsets(asked, isolation_level=level).values()
-        ends[:] = [answer.result(_SECONDS).offset for answer in answers]
+    def are_told() -> bool:
+        answers = _admin(bootstrap).list_offsets(specs, isolation_level=level).values()
+        ends[:] = [end.result(_SECONDS).offset for end in answers]
         return True
 
-    ask_until(told, f"the ends of {topic}")
+    ask_until(are_told, f"the ends of {topic}")
     return ends
 
 
-def ask_until(true: Callable[[], bool], what: str, seconds: float = _SECONDS) -> None:
+def ask_until(true: Callable[[], bool], condition: str, seconds: float = _SECONDS) -> None:
     """Ask the cluster until it says so; each question waits for an answer, so this doesn't spin.
 
     An error that passes, as of a leader that isn't there yet, is no answer.
     """
-    deadline, why = time.monotonic() + seconds, ""
+    deadline, error_text = time.monotonic() + seconds, ""
     while True:
         try:
             if true():
@@ -294,8 +298,8 @@ def ask_until(true: Callable[[], bool], what: str, seconds: float = _SECONDS) ->
         except KafkaException as error:
             if error.args[0].code() not in AGAIN | UNKNOWN:
                 raise
-            why = f": {error}"
-        assert time.monotonic() < deadline, f"waited {seconds:.0f} s for {what}{why}"
+            error_text = f": {error}"
+        assert time.monotonic() < deadline, f"waited {seconds:.0f} s for {condition}{error_text}"
 
 
 def _send(producer: Producer, topic: str, puts: Iterable[Put]) -> None:
@@ -322,6 +326,6 @@ def _send(producer: Producer, topic: str, puts: Iterable[Put]) -> None:
             except BufferError:
                 producer.poll(0.1)
         producer.poll(0)
-    left = producer.flush(60)
+    undelivered = producer.flush(60)
     assert not failures, failures[:3]
-    assert left == 0, f"{left} messages not delivered"
+    assert undelivered == 0, f"{undelivered} messages not delivered"

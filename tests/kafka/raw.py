@@ -26,14 +26,14 @@ def send_stampless(address: str, topic: str, partition: int, messages: Sequence[
     ]
     request = b"".join(body)
     host, _, port = address.rpartition(":")
-    with socket.create_connection((host, int(port)), 30) as one:
-        one.sendall(struct.pack(">i", len(request)) + request)
-        answers = one.makefile("rb")
-        answer = answers.read(struct.unpack(">i", answers.read(4))[0])
+    with socket.create_connection((host, int(port)), 30) as connection:
+        connection.sendall(struct.pack(">i", len(request)) + request)
+        answers = connection.makefile("rb")
+        response = answers.read(struct.unpack(">i", answers.read(4))[0])
         answers.close()
     # The correlation id, the topic's name, and of the one partition its number and its error.
-    at = 4 + 4 + 2 + len(topic.encode()) + 4 + 4
-    assert struct.unpack_from(">h", answer, at) == (0,), answer
+    error_position = 4 + 4 + 2 + len(topic.encode()) + 4 + 4
+    assert struct.unpack_from(">h", response, error_position) == (0,), response
 
 
 def _short(text: bytes) -> bytes:
@@ -56,7 +56,9 @@ def _record(
     headers: Sequence[tuple[str, bytes | None]],
 ) -> bytes:
     parts = [b"\0", _varint(0), _varint(number), _sized(key), _sized(value), _varint(len(headers))]
-    return b"".join(parts + [_sized(name.encode()) + _sized(one) for name, one in headers])
+    return b"".join(
+        parts + [_sized(name.encode()) + _sized(header_value) for name, header_value in headers]
+    )
 
 
 def _sized(octets: bytes | None) -> bytes:

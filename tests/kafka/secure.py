@@ -70,9 +70,9 @@ def client(password: object = PASSWORD, ca: Path = TLS / "broker.pem") -> dict[s
     }
 
 
-def certificate(how: str) -> dict[str, object]:
+def certificate(form: str) -> dict[str, object]:
     """The user's properties with a client's certificate, in one of three forms."""
-    own: dict[str, dict[str, object]] = {
+    properties_by_form: dict[str, dict[str, object]] = {
         "files": {
             "ssl.certificate.location": str(TLS / "broker.pem"),
             "ssl.key.location": str(TLS / "broker.key.pem"),
@@ -89,5 +89,5 @@ def certificate(how: str) -> dict[str, object]:
     return {
         "security.protocol": "SSL",
         "ssl.ca.location": str(TLS / "broker.pem"),
-        **own[how],
+        **properties_by_form[form],
     }

@@ -83,10 +83,10 @@ def test_an_unreachable_cluster_is_told_with_the_reason(
 
 def test_offsets_that_a_group_refuses_are_told_and_not_raised(nobody: KafkaBroker) -> None:
     """A cluster that can't be reached is an answer for each topic-partition."""
-    other = TopicPartition("t", 1)
-    told = nobody.alter_offsets("g", {TP: 1, other: 2})
-    assert told.keys() == {TP, other}
-    assert all(why is not None and "127.0.0.1:1" in why for why in told.values())
+    other_tp = TopicPartition("t", 1)
+    refusals = nobody.alter_offsets("g", {TP: 1, other_tp: 2})
+    assert refusals.keys() == {TP, other_tp}
+    assert all(reason is not None and "127.0.0.1:1" in reason for reason in refusals.values())
 
 
 @pytest.mark.slow
@@ -115,23 +115,23 @@ def test_who_lets_one_wait_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     with waits_heard() as heard:
         assert questions().ask("its id", None, lambda: 1) == 1
         monkeypatch.setattr("windrow.ingest.waiting.SECONDS", 0.0)
-        said = questions().ask("its offsets", None, lambda: heard.get(timeout=30).getMessage())
-    assert said == "Waiting for 127.0.0.1:1 to tell its offsets: no answer yet"
+        message = questions().ask("its offsets", None, lambda: heard.get(timeout=30).getMessage())
+    assert message == "Waiting for 127.0.0.1:1 to tell its offsets: no answer yet"
 
 
 def test_a_broker_that_is_down_is_told_soon(monkeypatch: pytest.MonkeyPatch) -> None:
     """The first words say why nothing comes, long before the question is given up."""
     monkeypatch.setattr("windrow.ingest.waiting.SECONDS", 3.0)
-    asked = questions(patience_seconds=60)
+    requests = questions(patience_seconds=60)
     with waits_heard() as heard, ThreadPoolExecutor(1) as pool:
 
-        def told() -> str:
-            asked.admin.describe_cluster(request_timeout=60)  # without a request none connects
-            return asked.result(pool.submit(lambda: heard.get(timeout=30).getMessage()))
+        def hear_message() -> str:
+            requests.admin.describe_cluster(request_timeout=60)  # without a request none connects
+            return requests.result(pool.submit(lambda: heard.get(timeout=30).getMessage()))
 
-        said = asked.ask("the cluster's id", None, told)
-    assert said.startswith("Waiting for 127.0.0.1:1 to tell the cluster's id: ")
-    assert "Connection refused" in said
+        message = requests.ask("the cluster's id", None, hear_message)
+    assert message.startswith("Waiting for 127.0.0.1:1 to tell the cluster's id: ")
+    assert "Connection refused" in message
 
 
 def failed(code: int, text: str = "") -> Future[str]:
@@ -150,18 +150,20 @@ def test_what_one_topic_lacks_says_nothing_of_the_others() -> None:
     """A topic that is missing, forbidden or no name is its own error among answers; any
     other failure is one of the whole question.
     """
-    asked = questions()
+    requests = questions()
     for code in (
         KafkaError.TOPIC_AUTHORIZATION_FAILED,
         KafkaError.UNKNOWN_TOPIC_OR_PART,
         KafkaError.TOPIC_EXCEPTION,
     ):
-        found = asked.results({"a": answered("yes"), "b": failed(code), "c": answered("too")})
-        assert (found["a"], found["c"]) == ("yes", "too")
-        assert isinstance(found["b"], KafkaException)
+        result_by_key = requests.results(
+            {"a": answered("yes"), "b": failed(code), "c": answered("too")}
+        )
+        assert (result_by_key["a"], result_by_key["c"]) == ("yes", "too")
+        assert isinstance(result_by_key["b"], KafkaException)
     for code in (KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.CLUSTER_AUTHORIZATION_FAILED):
         with pytest.raises(KafkaException):
-            asked.results({"a": answered("yes"), "b": failed(code)})
+            requests.results({"a": answered("yes"), "b": failed(code)})
 
 
 def test_a_topic_that_may_not_be_seen_is_not_one_that_is_gone(
@@ -173,14 +175,16 @@ def test_a_topic_that_may_not_be_seen_is_not_one_that_is_gone(
     denied = KafkaError.TOPIC_AUTHORIZATION_FAILED
 
     class Admin(Silent):
-        def describe_topics(self, asked: TopicCollection, **_: object) -> dict[str, Future[object]]:
+        def describe_topics(
+            self, topics: TopicCollection, **_: object
+        ) -> dict[str, Future[object]]:
             return {"hidden": failed(denied), "closed": answered("described")}  # type: ignore[dict-item]
 
         def describe_configs(
-            self, asked: list[ConfigResource], request_timeout: float
+            self, resources: list[ConfigResource], request_timeout: float
         ) -> dict[ConfigResource, Future[str]]:
-            assert [resource.name for resource in asked] == ["closed"]
-            return {asked[0]: failed(denied)}
+            assert [resource.name for resource in resources] == ["closed"]
+            return {resources[0]: failed(denied)}
 
     broker = answered_by(monkeypatch, Admin())
     with pytest.raises(SpecError, match="does not let"):
@@ -206,9 +210,9 @@ def test_a_refusal_of_one_topic_partition_tells_no_secret(monkeypatch: pytest.Mo
 
     class Admin(Silent):
         def alter_consumer_group_offsets(
-            self, asked: list[ConsumerGroupTopicPartitions], request_timeout: float
+            self, groups: list[ConsumerGroupTopicPartitions], request_timeout: float
         ) -> dict[str, object]:
-            if asked[0].group_id == "closed":
+            if groups[0].group_id == "closed":
                 return {"closed": failed(KafkaError.GROUP_AUTHORIZATION_FAILED)}
             parts = SimpleNamespace(
                 topic_partitions=[SimpleNamespace(topic="t", partition=0, offset=1, error=refusal)]
@@ -227,11 +231,11 @@ def test_a_failed_answer_is_no_offset(monkeypatch: pytest.MonkeyPatch) -> None:
     offset = -1
 
     class Admin(Silent):
-        def describe_topics(self, asked: TopicCollection, **_: object) -> object:
+        def describe_topics(self, topics: TopicCollection, **_: object) -> object:
             return {"t": answered(SimpleNamespace(partitions=[0]))}
 
-        def list_offsets(self, asked: dict[object, object], **how: object) -> object:
-            return {tp: answered(SimpleNamespace(offset=offset, leader_epoch=None)) for tp in asked}
+        def list_offsets(self, specs: dict[object, object], **options: object) -> object:
+            return {tp: answered(SimpleNamespace(offset=offset, leader_epoch=None)) for tp in specs}
 
     broker = answered_by(monkeypatch, Admin())
     assert broker.first_at_or_after([TP], EPOCH) == {TP: None}
@@ -260,10 +264,10 @@ def test_milliseconds_are_the_first_at_or_after_the_instant(moment: datetime) ->
     """The least whole millisecond that isn't before the instant; never a negative
     number, which Kafka takes for a word.
     """
-    found = first_millisecond(moment)
-    assert found >= 0
-    assert EPOCH + timedelta(milliseconds=found) >= moment
-    assert found == 0 or EPOCH + timedelta(milliseconds=found - 1) < moment
+    milliseconds = first_millisecond(moment)
+    assert milliseconds >= 0
+    assert EPOCH + timedelta(milliseconds=milliseconds) >= moment
+    assert milliseconds == 0 or EPOCH + timedelta(milliseconds=milliseconds - 1) < moment
 
 
 def test_files_that_can_not_be_used_are_a_spec_error() -> None:
@@ -286,15 +290,15 @@ def test_a_topic_that_is_unknown_for_a_moment_is_no_silence(
     """While the news of a topic may be on its way it is asked again without a word of
     retries; then there is no such topic, at once.
     """
-    asked = 0
+    ask_count = 0
 
     def unknown() -> str:
-        nonlocal asked
-        asked += 1
+        nonlocal ask_count
+        ask_count += 1
         raise KafkaException(KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART))
 
     def known_now() -> str:
-        return "it" if asked > 2 else unknown()
+        return "it" if ask_count > 2 else unknown()
 
     patient = questions(patience_seconds=300)
     with monkeypatch.context() as patched:
@@ -302,4 +306,4 @@ def test_a_topic_that_is_unknown_for_a_moment_is_no_silence(
         assert patient.ask("the topic", "t", known_now) == "it"
     with pytest.raises(SpecError, match="no such topic"):
         patient.ask("the topic", "t", unknown)
-    assert asked > 3
+    assert ask_count > 3

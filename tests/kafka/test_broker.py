@@ -40,7 +40,7 @@ def broker(kafka: str) -> KafkaBroker:
     return KafkaBroker(kafka, {})
 
 
-def at(milliseconds: int) -> datetime:
+def instant(milliseconds: int) -> datetime:
     return datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=milliseconds)
 
 
@@ -112,7 +112,7 @@ def test_an_open_transaction_holds_the_stable_end_back(kafka: str, broker: Kafka
     opened.send(old(5, 10))
     assert broker.stable_ends([tp])[tp].offset == 3
     assert high_watermark(kafka, topic) == 8
-    assert broker.first_at_or_after([tp], at(OLD + 10))[tp] is None
+    assert broker.first_at_or_after([tp], instant(OLD + 10))[tp] is None
     with pytest.raises(UnreachableError, match="decided up to 3"):
         list(broker.stamps(tp, 0, 8))
     opened.commit()
@@ -127,10 +127,10 @@ def test_first_at_or_after_names_a_marker_or_nothing(kafka: str, broker: KafkaBr
     topic = create_topic(kafka, 2)
     first, second = TopicPartition(topic, 0), TopicPartition(topic, 1)
     transaction(kafka, topic, old(4), commit=True)
-    asked = broker.first_at_or_after([first, second], at(OLD + 2))
-    assert asked[first] is not None
-    assert (asked[first].offset, asked[second]) == (2, None)
-    marker = broker.first_at_or_after([first], at(OLD + 1_000_000))[first]
+    position_by_tp = broker.first_at_or_after([first, second], instant(OLD + 2))
+    assert position_by_tp[first] is not None
+    assert (position_by_tp[first].offset, position_by_tp[second]) == (2, None)
+    marker = broker.first_at_or_after([first], instant(OLD + 1_000_000))[first]
     assert marker is not None
     assert marker.offset == 4
     assert broker.first_at_or_after([first, second], datetime(2200, 1, 1, tzinfo=UTC)) == {
@@ -148,8 +148,8 @@ def test_first_at_or_after_rounds_up_and_takes_early_instants(
     topic = create_topic(kafka)
     tp = TopicPartition(topic, 0)
     produce(kafka, topic, old(4))
-    just_after = broker.first_at_or_after([tp], at(OLD + 1) + timedelta(microseconds=1))[tp]
-    ancient = broker.first_at_or_after([tp], at(-1))[tp]
+    just_after = broker.first_at_or_after([tp], instant(OLD + 1) + timedelta(microseconds=1))[tp]
+    ancient = broker.first_at_or_after([tp], instant(-1))[tp]
     assert just_after is not None
     assert ancient is not None
     assert (just_after.offset, ancient.offset) == (2, 0)
@@ -265,15 +265,15 @@ def test_many_topics_cost_no_more_requests_than_one(
     """One request of a kind, however many topics are asked about; nothing asked, nothing sent."""
     topics = [create_topic(kafka, 2) for _ in range(3)]
     tps = [TopicPartition(topic, p) for topic in topics for p in (0, 1)]
-    broker, sent = counted_broker(kafka, monkeypatch)
+    broker, calls = counted_broker(kafka, monkeypatch)
     broker.stable_ends(tps)  # once every leader has answered no question is put twice
-    sent.clear()
+    calls.clear()
     assert len(broker.topics(topics)) == 3
-    assert sent == ["describe_topics", "describe_configs"]
-    sent.clear()
+    assert calls == ["describe_topics", "describe_configs"]
+    calls.clear()
     assert len(broker.stable_ends(tps)) == 6
-    assert sent == ["describe_topics", "list_offsets"]
-    sent.clear()
+    assert calls == ["describe_topics", "list_offsets"]
+    calls.clear()
     nothing: list[TopicPartition] = []
     assert (
         broker.log_starts(nothing)
@@ -283,20 +283,20 @@ def test_many_topics_cost_no_more_requests_than_one(
         == {}
     )
     assert (
-        broker.first_at_or_after(nothing, at(0))
+        broker.first_at_or_after(nothing, instant(0))
         == broker.committed("g", nothing)
         == broker.alter_offsets("g", {})
         == {}
     )
-    assert sent == []
+    assert calls == []
 
 
 def test_only_kafkas_own_topics_are_internal(kafka: str, broker: KafkaBroker) -> None:
     """What Kafka flags is left out; a user's topic with two underscores is a topic like others."""
-    mine = create_topic(kafka, name=f"__{uuid.uuid4().hex[:8]}")
-    transaction(kafka, mine, old(1), commit=True)  # makes __transaction_state
+    own_topic = create_topic(kafka, name=f"__{uuid.uuid4().hex[:8]}")
+    transaction(kafka, own_topic, old(1), commit=True)  # makes __transaction_state
     names = broker.names()
-    assert mine in names
+    assert own_topic in names
     assert "__transaction_state" not in names
     assert "__transaction_state" in broker.topics(["__transaction_state"])
 
@@ -336,16 +336,16 @@ def test_asking_for_a_groups_offsets_makes_no_group(
     kafka: str, broker: KafkaBroker, admin: AdminClient
 ) -> None:
     """A group that is only asked about is not there afterwards; one that got offsets is."""
-    tp, asked, told = (
+    tp, asked_group, altered_group = (
         TopicPartition(create_topic(kafka), 0),
         f"g-{uuid.uuid4().hex[:8]}",
         f"g-{uuid.uuid4().hex[:8]}",
     )
-    broker.committed(asked, [tp])
-    broker.alter_offsets(told, {tp: 0})
+    broker.committed(asked_group, [tp])
+    broker.alter_offsets(altered_group, {tp: 0})
     groups = {g.group_id for g in admin.list_consumer_groups().result(30).valid}
-    assert told in groups
-    assert asked not in groups
+    assert altered_group in groups
+    assert asked_group not in groups
 
 
 def test_a_refused_login_is_told_at_once_and_without_the_password(

@@ -16,7 +16,7 @@ from windrow.ingest.kafka.client_properties import (
     admin_properties,
     consumer_properties,
     problems,
-    scrubbed,
+    scrub,
 )
 from windrow.ingest.settings.secrets import InEnvironment, InFile
 
@@ -80,9 +80,9 @@ def test_a_forced_property_can_not_be_set(name: str) -> None:
     """Each forced property is refused by its name and with the reason, also when the
     value is the forced one.
     """
-    value, why = FORCED[name]
+    value, reason = FORCED[name]
     assert problems({name: value}) == [
-        f"{name} is always {str(value).lower() if isinstance(value, bool) else value}: {why}"
+        f"{name} is always {str(value).lower() if isinstance(value, bool) else value}: {reason}"
     ]
     with pytest.raises(SpecError, match=name):
         consumer_properties(SERVERS, {name: value})
@@ -112,7 +112,7 @@ def test_all_problems_are_told_at_once() -> None:
     """One call names every property that is wrong: forced, refused, unknown, and of a
     wrong kind.
     """
-    found = problems(
+    mistakes = problems(
         {
             "group.id": "g",
             "debug": "all",
@@ -121,13 +121,13 @@ def test_all_problems_are_told_at_once() -> None:
             "client.rack": "ok",
         }
     )
-    assert [text.split()[0] for text in found] == [
+    assert [text.split()[0] for text in mistakes] == [
         "group.id",
         "debug",
         "fetch.mesage.max.bytes",
         "socket.timeout.ms",
     ]
-    assert "fetch.message.max.bytes" in found[2]
+    assert "fetch.message.max.bytes" in mistakes[2]
     with pytest.raises(SpecError) as caught:
         consumer_properties(SERVERS, {"group.id": "g", "debug": "all", "socket.timeout.ms": CANARY})
     assert all(name in str(caught.value) for name in ("group.id", "debug", "socket.timeout.ms"))
@@ -198,9 +198,9 @@ def test_a_value_of_the_wrong_kind_is_refused_without_quoting_it(name: str) -> N
     """An empty text is no value of any property; a text is none of a number, a switch
     or a choice.
     """
-    for wrong in ("", [CANARY]):
-        assert any(text.startswith(f"{name} must be") for text in problems({name: wrong}))
-        assert CANARY not in str(problems({name: wrong}))
+    for wrong_value in ("", [CANARY]):
+        assert any(text.startswith(f"{name} must be") for text in problems({name: wrong_value}))
+        assert CANARY not in str(problems({name: wrong_value}))
 
 
 def test_librdkafka_knows_every_property() -> None:
@@ -256,7 +256,7 @@ def test_isolation_is_set_in_one_place() -> None:
 def test_secrets_are_scrubbed_from_texts() -> None:
     """A text of the client that quotes a secret loses it; other values stay."""
     assert (
-        scrubbed(f"bad {CANARY} for bob", {"sasl.password": CANARY, "sasl.username": "bob"})
+        scrub(f"bad {CANARY} for bob", {"sasl.password": CANARY, "sasl.username": "bob"})
         == "bad *** for bob"
     )
 
@@ -296,9 +296,9 @@ def test_what_a_reference_may_not_tell() -> None:
 def test_a_secret_that_is_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Which variable, or file, is missing, and of which property."""
     monkeypatch.delenv("KAFKA_PASSWORD", raising=False)
-    for secret, said in (
+    for secret, missing_name in (
         (InEnvironment("KAFKA_PASSWORD"), "KAFKA_PASSWORD"),
         (InFile(str(tmp_path / "none")), "none"),
     ):
-        with pytest.raises(SpecError, match=rf"{said}, which sasl\.password refers to"):
+        with pytest.raises(SpecError, match=rf"{missing_name}, which sasl\.password refers to"):
             admin_properties(SERVERS, {**LOGIN, "sasl.password": secret})

@@ -17,13 +17,13 @@ class Fake:
 
     def __init__(self) -> None:
         self.unassigned = self.closed = 0
-        self.asked: list[str] = []
+        self.asked_topics: list[str] = []
 
     def unassign(self) -> None:
         self.unassigned += 1
 
     def list_topics(self, topic: str, seconds: float) -> None:
-        self.asked.append(topic)
+        self.asked_topics.append(topic)
         if topic == "silent":
             raise ck.KafkaException(ck.KafkaError(ck.KafkaError._TIMED_OUT))
 
@@ -40,88 +40,88 @@ class Made(list[Fake]):
 
 
 @pytest.fixture
-def made() -> Made:
+def fakes() -> Made:
     return Made()
 
 
-def test_the_next_scan_gets_the_last_ones_consumer(made: Made) -> None:
+def test_the_next_scan_gets_the_last_ones_consumer(fakes: Made) -> None:
     """Whether the scan ended, or was left as a generator is; without what it was assigned to."""
-    consumers = Consumers(made.new)
+    consumers = Consumers(fakes.new)
 
-    def left() -> Any:
+    def leave_scan() -> Any:
         with consumers.one("a"):
             yield
 
     with consumers.one("a"):
         pass
-    with closing(left()) as scan:
+    with closing(leave_scan()) as scan:
         next(scan)
     with consumers.one("a") as third:
-        assert len(made) == 1
-        assert third is cast("ck.Consumer", made[0])
-        assert (made[0].unassigned, made[0].closed) == (2, 0)
+        assert len(fakes) == 1
+        assert third is cast("ck.Consumer", fakes[0])
+        assert (fakes[0].unassigned, fakes[0].closed) == (2, 0)
 
 
-def test_scans_at_the_same_time_have_their_own_and_one_is_kept(made: Made) -> None:
+def test_scans_at_the_same_time_have_their_own_and_one_is_kept(fakes: Made) -> None:
     """No two share one; of two that are done, one is closed."""
-    consumers = Consumers(made.new)
+    consumers = Consumers(fakes.new)
     with consumers.one("a") as first, consumers.one("a") as second:
         assert first is not second
     with consumers.one("a"):
-        assert len(made) == 2
-        assert sorted(fake.closed for fake in made) == [0, 1]
+        assert len(fakes) == 2
+        assert sorted(fake.closed for fake in fakes) == [0, 1]
 
 
-def test_a_kept_one_asks_for_a_topic_that_it_has_not_read_once(made: Made) -> None:
+def test_a_kept_one_asks_for_a_topic_that_it_has_not_read_once(fakes: Made) -> None:
     """A new one asks by itself; and no answer is left to the scan."""
-    consumers = Consumers(made.new)
+    consumers = Consumers(fakes.new)
     for topic in ("a", "b", "a", "b", "silent"):
         with consumers.one(topic):
             pass
-    assert len(made) == 1
-    assert made[0].asked == ["b", "silent"]
+    assert len(fakes) == 1
+    assert fakes[0].asked_topics == ["b", "silent"]
 
 
-def test_one_that_failed_is_not_used_again(made: Made) -> None:
+def test_one_that_failed_is_not_used_again(fakes: Made) -> None:
     """It is closed, and the next scan gets a new one."""
-    consumers = Consumers(made.new)
+    consumers = Consumers(fakes.new)
     for _ in range(2):
         with pytest.raises(ValueError, match="why"), consumers.one("a"):
             raise ValueError("why")
-    assert [fake.closed for fake in made] == [1, 1]
+    assert [fake.closed for fake in fakes] == [1, 1]
 
 
-def test_what_is_idle_is_closed_with_its_keeper(made: Made) -> None:
+def test_what_is_idle_is_closed_with_its_keeper(fakes: Made) -> None:
     """At once, without a garbage collection."""
-    consumers = Consumers(made.new)
+    consumers = Consumers(fakes.new)
     with consumers.one("a"):
         pass
-    assert made[0].closed == 0
+    assert fakes[0].closed == 0
     del consumers
-    assert made[0].closed == 1
+    assert fakes[0].closed == 1
 
 
-def test_another_process_leaves_a_consumer_alone(made: Made) -> None:
+def test_another_process_leaves_a_consumer_alone(fakes: Made) -> None:
     """A child made by a fork neither uses nor closes what its parent made, idle or in a
     scan; it makes its own.
     """
-    consumers = Consumers(made.new)
+    consumers = Consumers(fakes.new)
     with consumers.one("a"):
         pass
-    kept = consumers.one("a")
-    kept.__enter__()
+    open_scan = consumers.one("a")
+    open_scan.__enter__()
     with consumers.one("a"):
         pass
-    before = [(fake.unassigned, fake.closed) for fake in made]
+    state_before = [(fake.unassigned, fake.closed) for fake in fakes]
 
     def child() -> None:
         with consumers.one("a"):
-            assert len(made) == 3
-        kept.__exit__(None, None, None)
-        assert [(fake.unassigned, fake.closed) for fake in made[:2]] == before
+            assert len(fakes) == 3
+        open_scan.__exit__(None, None, None)
+        assert [(fake.unassigned, fake.closed) for fake in fakes[:2]] == state_before
 
     process = forked(child)
     process.join(60)
     assert process.exitcode == 0
-    kept.__exit__(None, None, None)
-    assert sorted(fake.closed for fake in made) == [0, 1]
+    open_scan.__exit__(None, None, None)
+    assert sorted(fake.closed for fake in fakes) == [0, 1]

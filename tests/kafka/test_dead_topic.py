@@ -49,16 +49,16 @@ def test_a_message_is_the_whole_letter(kafka: str, topic: KafkaDeadTopic) -> Non
     """Key and value to the byte, the message's own headers first and in order, then
     Connect's, then windrow's; stamped when published.
     """
-    before = datetime.now(UTC)
-    own = [
+    began = datetime.now(UTC)
+    own_headers = [
         {"key": "h", "value": b"\xff"},
         {"key": "h", "value": None},
         {"key": "__connect.errors.topic", "value": b"older"},
     ]
-    told_of = {
+    attributes = {
         "key": b"\x00k",
         "value": b"\xfev",
-        "headers": own,
+        "headers": own_headers,
         "stage": "key",
         "reason": "key:not_json",
         "detail": "Expected a value",
@@ -67,7 +67,7 @@ def test_a_message_is_the_whole_letter(kafka: str, topic: KafkaDeadTopic) -> Non
         "timestamp_type": "CreateTime",
         "generation": 2,
     }
-    topic.publish(window(0), [letters(42, **told_of), letters(43, value=None)])
+    topic.publish(window(0), [letters(42, **attributes), letters(43, value=None)])
     first, second = sorted(
         read_topic(kafka, topic.name),
         key=lambda message: told(message, "__connect.errors.offset") or "",
@@ -108,7 +108,7 @@ def test_a_message_is_the_whole_letter(kafka: str, topic: KafkaDeadTopic) -> Non
         "windrow.timestamp.type",
     ]
     assert ("__connect.errors.exception.message", None) in (second.headers() or [])
-    assert first.timestamp()[1] >= int(before.timestamp() * 1000) - 1000
+    assert first.timestamp()[1] >= int(began.timestamp() * 1000) - 1000
 
 
 def test_a_letter_that_the_topic_does_not_take(kafka: str) -> None:
@@ -125,8 +125,8 @@ def test_a_letter_that_the_topic_does_not_take(kafka: str) -> None:
     ):
         topic.publish(window(0), [letters(1), letters(2, value=large)])
     topic.publish(window(0), [letters(1), letters(2)])
-    found = {told(message, "__connect.errors.offset") for message in read_topic(kafka, name)}
-    assert found == {"1", "2"}
+    offsets = {told(message, "__connect.errors.offset") for message in read_topic(kafka, name)}
+    assert offsets == {"1", "2"}
 
 
 def test_a_letter_that_the_client_has_no_room_for(kafka: str) -> None:

@@ -17,7 +17,7 @@ from windrow.ingest.errors import UnreachableError
 from windrow.ingest.kafka import shared_clients
 from windrow.ingest.kafka.broker import KafkaBroker
 from windrow.ingest.kafka.client_properties import admin_properties
-from windrow.ingest.kafka.shared_clients import MOST, Clients
+from windrow.ingest.kafka.shared_clients import MAX_CLIENTS, Clients
 
 SHARED = """\
 clusters:
@@ -29,19 +29,19 @@ clusters:
 class Fake:
     """An AdminClient that only notes that it was made."""
 
-    made: list[dict[str, Any]]
+    created: list[dict[str, Any]]
 
     def __init__(self, properties: dict[str, Any]) -> None:
-        type(self).made.append(properties)
+        type(self).created.append(properties)
 
 
 @pytest.fixture
-def made(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
+def created_clients(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
     """What each client was made with, in a process that has none yet."""
-    Fake.made = []
+    Fake.created = []
     monkeypatch.setattr(shared_clients, "AdminClient", Fake)
     monkeypatch.setattr("windrow.ingest.kafka.broker.CLIENTS", Clients())
-    return Fake.made
+    return Fake.created
 
 
 def pipeline(folder: Path, name: str, **source: object) -> PipelineSpec:
@@ -58,52 +58,54 @@ def pipeline(folder: Path, name: str, **source: object) -> PipelineSpec:
     )
 
 
-def test_fifty_pipelines_have_one_client(tmp_path: Path, made: list[dict[str, Any]]) -> None:
+def test_fifty_pipelines_have_one_client(
+    tmp_path: Path, created_clients: list[dict[str, Any]]
+) -> None:
     """However often each is opened, at whatever isolation level; another cluster, or
     another login, has its own.
     """
     for n in range(50):
         for isolation in ("read_committed", "read_uncommitted"):
             connect(pipeline(tmp_path, f"p{n}", isolation=isolation))
-    assert [properties["bootstrap.servers"] for properties in made] == ["127.0.0.1:1"]
+    assert [properties["bootstrap.servers"] for properties in created_clients] == ["127.0.0.1:1"]
     for _ in range(2):
         connect(pipeline(tmp_path, "else", cluster="other"))
         connect(pipeline(tmp_path, "mine", client={"client.id": "me"}))
-    assert [(p["bootstrap.servers"], p["client.id"]) for p in made[1:]] == [
+    assert [(p["bootstrap.servers"], p["client.id"]) for p in created_clients[1:]] == [
         ("127.0.0.1:2", "windrow"),
         ("127.0.0.1:1", "me"),
     ]
 
 
-def test_threads_that_ask_at_once_get_one(made: list[dict[str, Any]]) -> None:
+def test_threads_that_ask_at_once_get_one(created_clients: list[dict[str, Any]]) -> None:
     """Ticks of many pipelines run in threads of one process."""
-    every, shared, found = threading.Barrier(8), Clients(), []
+    barrier, shared, clients = threading.Barrier(8), Clients(), []
 
     def ask() -> None:
-        every.wait(30)
-        found.append(shared.of({"bootstrap.servers": "a:1"}))
+        barrier.wait(30)
+        clients.append(shared.of({"bootstrap.servers": "a:1"}))
 
     threads = [threading.Thread(target=ask) for _ in range(8)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join(30)
-    assert len(made) == 1
-    assert len({id(client) for client in found}) == 1
+    assert len(created_clients) == 1
+    assert len({id(client) for client in clients}) == 1
 
 
-def test_those_that_nobody_asked_for_longest_go(made: list[dict[str, Any]]) -> None:
+def test_those_that_nobody_asked_for_longest_go(created_clients: list[dict[str, Any]]) -> None:
     """No more than so many are kept, and one that is asked for again stays."""
     shared = Clients()
     first = shared.of({"bootstrap.servers": "a:0"})
-    for n in range(1, MOST):
+    for n in range(1, MAX_CLIENTS):
         shared.of({"bootstrap.servers": f"a:{n}"})
     assert shared.of({"bootstrap.servers": "a:0"}) is first
     shared.of({"bootstrap.servers": "a:more"})
     assert shared.of({"bootstrap.servers": "a:0"}) is first
-    assert len(made) == MOST + 1
+    assert len(created_clients) == MAX_CLIENTS + 1
     shared.of({"bootstrap.servers": "a:1"})
-    assert len(made) == MOST + 2
+    assert len(created_clients) == MAX_CLIENTS + 2
     shared.close()
     assert shared.of({"bootstrap.servers": "a:0"}) is not first
 
@@ -122,18 +124,22 @@ def test_one_that_failed_is_given_to_nobody_else(monkeypatch: pytest.MonkeyPatch
     assert shared.of(properties) is not first
 
 
-def test_a_question_hears_what_was_said_since_it_was_put(made: list[dict[str, Any]]) -> None:
+def test_a_question_hears_what_was_said_since_it_was_put(
+    created_clients: list[dict[str, Any]],
+) -> None:
     """What a client said before, to another pipeline, is no reason of this one's."""
     client = Clients().of({"bootstrap.servers": "a:1"})
-    made[0]["error_cb"](KafkaError(KafkaError._TRANSPORT, "before"))
-    (at, _), *_ = client.errors_since(0)
-    made[0]["error_cb"](KafkaError(KafkaError._TRANSPORT, "after"))
+    created_clients[0]["error_cb"](KafkaError(KafkaError._TRANSPORT, "before"))
+    (error_time, _), *_ = client.errors_since(0)
+    created_clients[0]["error_cb"](KafkaError(KafkaError._TRANSPORT, "after"))
     assert [error.str() for _, error in client.errors_since(0)] == ["before", "after"]
-    assert [error.str() for when, error in client.errors_since(at) if when > at] == ["after"]
+    assert [
+        error.str() for when, error in client.errors_since(error_time) if when > error_time
+    ] == ["after"]
 
 
 def test_a_forked_child_has_its_own(
-    made: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch
+    created_clients: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also where another thread held the lock when it was forked."""
     shared = shared_clients.CLIENTS
@@ -151,12 +157,12 @@ def test_a_forked_child_has_its_own(
         assert shared.of({"bootstrap.servers": "fork:1"}) is not parents
 
     monkeypatch.setattr(shared_clients, "AdminClient", Slow)
-    other = threading.Thread(target=shared.of, args=({"bootstrap.servers": "fork:2"},))
-    other.start()
+    other_thread = threading.Thread(target=shared.of, args=({"bootstrap.servers": "fork:2"},))
+    other_thread.start()
     assert in_lock.wait(30)
     process = forked(child)
     goes_on.set()
-    other.join(30)
+    other_thread.join(30)
     process.join(60)
     assert process.exitcode == 0
     assert shared.of({"bootstrap.servers": "fork:1"}) is parents

@@ -48,7 +48,9 @@ def puts(count: int, first: int = 0, partition: int = 0) -> list[Put]:
     return [Put(b"v" * SIZE, OLD + first + i, partition) for i in range(count)]
 
 
-def seen(broker: KafkaBroker, tp: TopicPartition, start: int, stop: int) -> list[tuple[int, int]]:
+def scan_stamps(
+    broker: KafkaBroker, tp: TopicPartition, start: int, stop: int
+) -> list[tuple[int, int]]:
     """Offsets, and timestamps after OLD."""
     return [
         (int(o), int(t) - OLD)
@@ -67,20 +69,22 @@ def threads() -> int:
 
 
 @pytest.fixture
-def alone(kafka: str, monkeypatch: pytest.MonkeyPatch) -> tuple[KafkaBroker, list[ck.Consumer]]:
+def broker_and_consumers(
+    kafka: str, monkeypatch: pytest.MonkeyPatch
+) -> tuple[KafkaBroker, list[ck.Consumer]]:
     """A broker with a client that no other test has used, and the consumers that it makes."""
     return with_consumers(kafka, monkeypatch)
 
 
 @pytest.fixture
-def broker(alone: tuple[KafkaBroker, list[ck.Consumer]]) -> KafkaBroker:
-    return alone[0]
+def broker(broker_and_consumers: tuple[KafkaBroker, list[ck.Consumer]]) -> KafkaBroker:
+    return broker_and_consumers[0]
 
 
 @pytest.fixture
-def made(alone: tuple[KafkaBroker, list[ck.Consumer]]) -> list[ck.Consumer]:
+def consumers(broker_and_consumers: tuple[KafkaBroker, list[ck.Consumer]]) -> list[ck.Consumer]:
     """The consumers that the broker has made."""
-    return alone[1]
+    return broker_and_consumers[1]
 
 
 @pytest.mark.parametrize("isolation", ["read_committed", "read_uncommitted"])
@@ -94,9 +98,9 @@ def test_a_scan_sees_nothing_of_the_one_before(kafka: str, isolation: Isolation)
     for n in range(20):
         transaction(kafka, topics[0], puts(30, 100_000 + 100 * n, 1), commit=bool(n % 3))
     produce(kafka, topics[1], puts(500, 200_000))
-    ends = {tp: at.offset for tp, at in KafkaBroker(kafka, {}).stable_ends(tps).items()}
-    there = {
-        tp: seen(KafkaBroker(kafka, {}, isolation=isolation), tp, 0, end)
+    ends = {tp: end.offset for tp, end in KafkaBroker(kafka, {}).stable_ends(tps).items()}
+    stamps_by_tp = {
+        tp: scan_stamps(KafkaBroker(kafka, {}, isolation=isolation), tp, 0, end)
         for tp, end in ends.items()
     }
     broker, rng = KafkaBroker(kafka, {}, isolation=isolation), random.Random(7)
@@ -104,17 +108,19 @@ def test_a_scan_sees_nothing_of_the_one_before(kafka: str, isolation: Isolation)
         tp = rng.choice(tps)
         start = rng.randrange(ends[tp])
         stop = rng.choice([ends[tp], min(ends[tp], start + rng.randrange(1, 200))])
-        wanted = [at for at in there[tp] if start <= at[0] < stop]
+        expected_stamps = [stamp for stamp in stamps_by_tp[tp] if start <= stamp[0] < stop]
         if rng.random() < 0.5:
-            assert seen(broker, tp, start, stop) == wanted, (tp, start, stop)
+            assert scan_stamps(broker, tp, start, stop) == expected_stamps, (tp, start, stop)
         else:
             chunk = next(iter(broker.stamps(tp, start, stop)), None)
-            assert (0 if chunk is None else chunk.offsets.size) == min(64, len(wanted)), (
+            assert (0 if chunk is None else chunk.offsets.size) == min(64, len(expected_stamps)), (
                 tp,
                 start,
                 stop,
             )
-            assert chunk is None or list(chunk.offsets) == [offset for offset, _ in wanted[:64]], (
+            assert chunk is None or list(chunk.offsets) == [
+                offset for offset, _ in expected_stamps[:64]
+            ], (
                 tp,
                 start,
                 stop,
@@ -122,20 +128,20 @@ def test_a_scan_sees_nothing_of_the_one_before(kafka: str, isolation: Isolation)
 
 
 def test_scans_one_after_another_are_one_consumer(
-    kafka: str, broker: KafkaBroker, made: list[ck.Consumer]
+    kafka: str, broker: KafkaBroker, consumers: list[ck.Consumer]
 ) -> None:
     """No thread more after many scans, of several topic-partitions."""
     topic = create_topic(kafka, 3)
     produce(kafka, topic, [put for p in range(3) for put in puts(300, 0, p)])
     gc.collect()
     for p in range(3):
-        assert len(seen(broker, TopicPartition(topic, p), 0, 300)) == 300
+        assert len(scan_stamps(broker, TopicPartition(topic, p), 0, 300)) == 300
     first = threads()
     for n in range(30):
-        assert len(seen(broker, TopicPartition(topic, n % 3), n, 300)) == 300 - n
+        assert len(scan_stamps(broker, TopicPartition(topic, n % 3), n, 300)) == 300 - n
     # not one for each scan; a connection that the client makes late is no scan's
     assert threads() < first + 10
-    assert len(made) == 1
+    assert len(consumers) == 1
 
 
 def test_a_scan_asks_nothing_before_it_reads(kafka: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -144,36 +150,36 @@ def test_a_scan_asks_nothing_before_it_reads(kafka: str, monkeypatch: pytest.Mon
     monkeypatch.setattr("windrow.ingest.kafka.timestamp_scan.IDLE_SECONDS", 60.0)
     tp = TopicPartition(create_topic(kafka), 0)
     produce(kafka, tp.topic, puts(10))
-    broker, asked = counted_broker(kafka, monkeypatch)
-    assert len(seen(broker, tp, 0, 10)) == 10
-    assert asked == []
+    broker, calls = counted_broker(kafka, monkeypatch)
+    assert len(scan_stamps(broker, tp, 0, 10)) == 10
+    assert calls == []
     with pytest.raises(UnreachableError, match="decided up to 10") as caught:
-        seen(broker, tp, 0, 11)
-    assert asked == ["describe_topics", "list_offsets"]
+        scan_stamps(broker, tp, 0, 11)
+    assert calls == ["describe_topics", "list_offsets"]
     assert (caught.value.topic, caught.value.partition, caught.value.offset) == (tp.topic, 0, 10)
 
 
 def test_two_scans_at_the_same_time(
-    kafka: str, broker: KafkaBroker, made: list[ck.Consumer]
+    kafka: str, broker: KafkaBroker, consumers: list[ck.Consumer]
 ) -> None:
     """Each sees all of its own, of the same topic-partition too."""
     tp = TopicPartition(create_topic(kafka), 0)
     produce(kafka, tp.topic, puts(1_000))
-    one, two = broker.stamps(tp, 0, 1_000), broker.stamps(tp, 500, 1_000)
-    found: list[list[int]] = [[], []]
-    for a, b in zip(one, two, strict=False):
-        found[0] += a.offsets.tolist()
-        found[1] += b.offsets.tolist()
-    found[0] += [int(o) for chunk in one for o in chunk.offsets]
-    assert found[1] == list(range(500, 1_000))
-    assert found[0] == sorted(set(found[0]))
-    assert len(made) == 2
-    assert len(seen(broker, tp, 0, 1_000)) == 1_000
-    assert len(made) == 2
+    first_scan, second_scan = broker.stamps(tp, 0, 1_000), broker.stamps(tp, 500, 1_000)
+    offsets_seen: list[list[int]] = [[], []]
+    for a, b in zip(first_scan, second_scan, strict=False):
+        offsets_seen[0] += a.offsets.tolist()
+        offsets_seen[1] += b.offsets.tolist()
+    offsets_seen[0] += [int(o) for chunk in first_scan for o in chunk.offsets]
+    assert offsets_seen[1] == list(range(500, 1_000))
+    assert offsets_seen[0] == sorted(set(offsets_seen[0]))
+    assert len(consumers) == 2
+    assert len(scan_stamps(broker, tp, 0, 1_000)) == 1_000
+    assert len(consumers) == 2
 
 
 def test_a_scan_after_one_that_failed(
-    kafka: str, broker: KafkaBroker, made: list[ck.Consumer]
+    kafka: str, broker: KafkaBroker, consumers: list[ck.Consumer]
 ) -> None:
     """One error after another is told right, and the consumer that met it is used no more."""
     tp = TopicPartition(create_topic(kafka), 0)
@@ -181,11 +187,11 @@ def test_a_scan_after_one_that_failed(
     delete_records(kafka, tp.topic, 0, 5)
     for _ in range(2):
         with pytest.raises(DataLossError, match="starts at 5"):
-            seen(broker, tp, 3, 20)
+            scan_stamps(broker, tp, 3, 20)
         with pytest.raises(UnreachableError, match="decided up to 20"):
-            seen(broker, tp, 30, 40)
-    assert [offset for offset, _ in seen(broker, tp, 5, 20)] == list(range(5, 20))
-    assert len(made) == 5
+            scan_stamps(broker, tp, 30, 40)
+    assert [offset for offset, _ in scan_stamps(broker, tp, 5, 20)] == list(range(5, 20))
+    assert len(consumers) == 5
 
 
 def test_records_deleted_during_a_scan_are_data_loss(kafka: str, broker: KafkaBroker) -> None:
@@ -217,24 +223,26 @@ def test_a_transaction_decided_during_a_scan_is_seen(kafka: str, broker: KafkaBr
 
 
 def test_a_topic_that_has_changed_since_the_last_scan(
-    kafka: str, broker: KafkaBroker, made: list[ck.Consumer]
+    kafka: str, broker: KafkaBroker, consumers: list[ck.Consumer]
 ) -> None:
     """The kept consumer reads a partition that was added, and what a topic made again
     holds, also where the old one ended before.
     """
     topic = create_topic(kafka)
     produce(kafka, topic, puts(30))
-    assert len(seen(broker, TopicPartition(topic, 0), 0, 30)) == 30
+    assert len(scan_stamps(broker, TopicPartition(topic, 0), 0, 30)) == 30
     add_partitions(kafka, topic, 2)
     produce(kafka, topic, puts(10, 500, 1))
-    assert seen(broker, TopicPartition(topic, 1), 0, 10) == [(i, 500 + i) for i in range(10)]
+    assert scan_stamps(broker, TopicPartition(topic, 1), 0, 10) == [(i, 500 + i) for i in range(10)]
     delete_topic(kafka, topic)
     create_topic(kafka, name=topic)
     produce(kafka, topic, puts(60, 1_000))
-    assert seen(broker, TopicPartition(topic, 0), 40, 60) == [(i, 1_000 + i) for i in range(40, 60)]
-    assert len(made) == 1
+    assert scan_stamps(broker, TopicPartition(topic, 0), 40, 60) == [
+        (i, 1_000 + i) for i in range(40, 60)
+    ]
+    assert len(consumers) == 1
     with pytest.raises(SpecError, match="has 1 partition"):
-        seen(broker, TopicPartition(topic, 1), 0, 10)
+        scan_stamps(broker, TopicPartition(topic, 1), 0, 10)
 
 
 def test_clients_that_are_closed_leave_no_thread(kafka: str) -> None:
@@ -253,12 +261,12 @@ def test_clients_that_are_closed_leave_no_thread(kafka: str) -> None:
 def _open_and_close(kafka: str, tp: TopicPartition) -> None:
     assert threads() == 0
     broker = KafkaBroker(kafka, {})
-    assert len(seen(broker, tp, 0, 100)) == 100
-    left = broker.stamps(tp, 0, 100)
-    next(left)
+    assert len(scan_stamps(broker, tp, 0, 100)) == 100
+    open_scan = broker.stamps(tp, 0, 100)
+    next(open_scan)
     assert threads() > 0
     CLIENTS.close()
-    del broker, left
+    del broker, open_scan
     gc.collect()
     deadline = time.monotonic() + 30
     while threads():  # Linux lists one that was joined for a moment longer
@@ -277,15 +285,15 @@ def test_a_forked_process_scans_for_itself(kafka: str, broker: KafkaBroker) -> N
     produce(kafka, tp.topic, puts(1_000))
     opened = broker.stamps(tp, 0, 1_000)
     count = next(opened).offsets.size
-    assert len(seen(broker, tp, 0, 100)) == 100
-    kept = [broker]
+    assert len(scan_stamps(broker, tp, 0, 100)) == 100
+    brokers = [broker]
 
     def child() -> None:
         signal.signal(signal.SIGALRM, signal.SIG_DFL)
         signal.alarm(20)
-        assert len(seen(kept[0], tp, 100, 200)) == 100
+        assert len(scan_stamps(brokers[0], tp, 100, 200)) == 100
         opened.close()  # type: ignore[attr-defined]  # a generator
-        kept.clear()
+        brokers.clear()
         os._exit(7)
 
     codes = []
@@ -295,7 +303,7 @@ def test_a_forked_process_scans_for_itself(kafka: str, broker: KafkaBroker) -> N
         codes.append(process.exitcode)
     assert codes[-1] == 7, codes
     assert count + sum(chunk.offsets.size for chunk in opened) == 1_000
-    assert len(seen(broker, tp, 0, 100)) == 100
+    assert len(scan_stamps(broker, tp, 0, 100)) == 100
 
 
 def test_a_user_who_fetches_less_than_a_scan_would_gets_less() -> None:
@@ -321,16 +329,16 @@ def test_what_is_there_is_taken_at_once() -> None:
     """A chunk of thousands is one call of the client, and nothing is waited for while
     there is something.
     """
-    there, calls = [_Message(offset) for offset in range(3_010)], list[str]()
+    remaining, calls = [_Message(offset) for offset in range(3_010)], list[str]()
 
     class Consumer:
         def assign(self, _: object) -> None: ...
 
-        def consume(self, most: int, seconds: float) -> list[_Message]:
+        def consume(self, max_messages: int, seconds: float) -> list[_Message]:
             assert seconds == 0
             calls.append("consume")
-            taken, there[:] = there[:most], there[most:]
-            return taken
+            messages, remaining[:] = remaining[:max_messages], remaining[max_messages:]
+            return messages
 
         def poll(self, _: float) -> None:
             raise AssertionError
@@ -354,8 +362,8 @@ def test_the_position_of_an_earlier_scan_is_not_this_ones() -> None:
 
         def assign(self, _: object) -> None: ...
 
-        def position(self, asked: list[ck.TopicPartition]) -> list[ck.TopicPartition]:
-            return [ck.TopicPartition(asked[0].topic, asked[0].partition, 110)]
+        def position(self, tps: list[ck.TopicPartition]) -> list[ck.TopicPartition]:
+            return [ck.TopicPartition(tps[0].topic, tps[0].partition, 110)]
 
         def consume(self, *_: object) -> list[_Message]:
             return []

@@ -41,9 +41,9 @@ def test_a_wrong_ca_is_told_at_once(ca: Path | None) -> None:
         broker = KafkaBroker(bootstrap, client(ca), patience_seconds=PATIENCE)
         for ask in (broker.cluster_id, lambda: broker.topic("t")):
             began = time.monotonic()
-            with pytest.raises(SpecError, match=r"certificate verify failed") as told:
+            with pytest.raises(SpecError, match=r"certificate verify failed") as caught:
                 ask()
-            assert "ssl.ca.location" in told.value.do
+            assert "ssl.ca.location" in caught.value.do
             assert time.monotonic() - began < HANG_SECONDS
 
 
@@ -54,9 +54,9 @@ def test_a_wrong_ca_where_the_task_runs_is_told_at_once() -> None:
         properties = consumer_properties(bootstrap, client(TLS / "other.pem"))
         reader = KafkaReader(properties, ReadPlan("c", {"t": "id"}, "fail"), stall_seconds=PATIENCE)
         began = time.monotonic()
-        with pytest.raises(SpecError, match=r"certificate verify failed") as told:
+        with pytest.raises(SpecError, match=r"certificate verify failed") as caught:
             batches_of(reader, Split("t", 0, 0, 1))
-        assert "ssl.ca.location" in told.value.do
+        assert "ssl.ca.location" in caught.value.do
         assert time.monotonic() - began < HANG_SECONDS
 
 
@@ -65,9 +65,9 @@ def test_a_broker_that_asks_for_a_certificate_says_so() -> None:
     """Where brokers ask for the client's certificate and there is none, that is what is told."""
     with listening(clients=TLS / "other.pem") as bootstrap:
         broker = KafkaBroker(bootstrap, client(TLS / "broker.pem"), patience_seconds=PATIENCE)
-        with pytest.raises(SpecError, match="certificate required") as told:
+        with pytest.raises(SpecError, match="certificate required") as caught:
             broker.cluster_id()
-        assert "the client's certificate" in told.value.do
+        assert "the client's certificate" in caught.value.do
 
 
 def test_the_right_ca_is_no_mistake() -> None:

@@ -36,21 +36,23 @@ class _Second(_First):
 
     def _configure(self) -> None:
         super()._configure()
-        own, others = (
+        own_ports, other_ports = (
             msgspec.json.decode((folder / "ports.json").read_bytes())
             for folder in (self._folder, self._first)
         )
-        self._write("ports.json", msgspec.json.encode(own | {"cluster": others["cluster"]}))
+        self._write(
+            "ports.json", msgspec.json.encode(own_ports | {"cluster": other_ports["cluster"]})
+        )
         config = self._folder / "server.properties"
         text = config.read_text()
-        for before, after in {
+        for old_text, new_text in {
             "process.roles=broker,controller": "process.roles=broker",
             "node.id=1": "node.id=2",
-            f"1@127.0.0.1:{own['controller']}": f"1@127.0.0.1:{others['controller']}",
-            f",CONTROLLER://127.0.0.1:{own['controller']}": "",
+            f"1@127.0.0.1:{own_ports['controller']}": f"1@127.0.0.1:{other_ports['controller']}",
+            f",CONTROLLER://127.0.0.1:{own_ports['controller']}": "",
         }.items():
-            assert before in text, before
-            text = text.replace(before, after, 1)
+            assert old_text in text, old_text
+            text = text.replace(old_text, new_text, 1)
         config.write_text(text)
 
 
@@ -95,13 +97,15 @@ class TwoBrokers:
         """Returns once both brokers and these topics are there, and all replicas are in sync."""
         admin = AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 0})
 
-        def whole() -> bool:
-            found = admin.list_topics(timeout=_SECONDS)
-            every = [p for topic in found.topics.values() for p in topic.partitions.values()]
+        def is_in_sync() -> bool:
+            metadata = admin.list_topics(timeout=_SECONDS)
+            partitions = [
+                p for topic in metadata.topics.values() for p in topic.partitions.values()
+            ]
             return (
-                len(found.brokers) == 2
-                and found.topics.keys() >= set(topics)
-                and all(p.leader >= 0 and len(p.isrs) == len(p.replicas) for p in every)
+                len(metadata.brokers) == 2
+                and metadata.topics.keys() >= set(topics)
+                and all(p.leader >= 0 and len(p.isrs) == len(p.replicas) for p in partitions)
             )
 
-        ask_until(whole, "two brokers in sync", seconds=120)
+        ask_until(is_in_sync, "two brokers in sync", seconds=120)

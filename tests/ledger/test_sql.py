@@ -72,10 +72,10 @@ def nothing_in(ledger: SqlLedger) -> None:
     assert ledger.recorded(PIPELINE) == []
 
 
-@pytest.mark.parametrize("place", ["state.db", ".windrow/state.db", "nowhere/state.db"])
-def test_reading_makes_no_file(tmp_path: Path, place: str) -> None:
+@pytest.mark.parametrize("ledger_path", ["state.db", ".windrow/state.db", "nowhere/state.db"])
+def test_reading_makes_no_file(tmp_path: Path, ledger_path: str) -> None:
     """In a ledger that isn't there nothing is frozen, and looking leaves the folder as it was."""
-    nothing_in(open_ledger(str(tmp_path / place)))
+    nothing_in(open_ledger(str(tmp_path / ledger_path)))
     assert list(tmp_path.iterdir()) == []
 
 
@@ -203,8 +203,8 @@ def test_what_is_long_lies_compressed_and_what_is_short_can_be_read(tmp_path: Pa
     """
     path = tmp_path / "state.db"
     ledger = open_ledger(str(path))
-    whole = plan(1, *range(1, 1_001))
-    ledger.freeze_plans([whole, plan(2, 5)])
+    long_plan = plan(1, *range(1, 1_001))
+    ledger.freeze_plans([long_plan, plan(2, 5)])
     with sqlite3.connect(path) as raw:
         long, short = (
             value
@@ -212,17 +212,17 @@ def test_what_is_long_lies_compressed_and_what_is_short_can_be_read(tmp_path: Pa
                 f"select value from {TABLE.name} where kind = 'plan' order by key"
             )
         )
-        assert (len(long) < len(to_json(whole)) / 10, short) == (True, to_json(plan(2, 5)))
+        assert (len(long) < len(to_json(long_plan)) / 10, short) == (True, to_json(plan(2, 5)))
     for damaged in (long[:-8], long[:100] + "!" + long[101:], "zlib:"):
         with sqlite3.connect(path) as raw:
             raw.execute(f"update {TABLE.name} set value = ?", (damaged,))
         with pytest.raises(DamagedError, match="plan of pipeline things"):
-            open_ledger(str(path)).plan(whole.window)
+            open_ledger(str(path)).plan(long_plan.window)
 
 
-@pytest.mark.parametrize("held", ["BEGIN IMMEDIATE", "BEGIN"])
+@pytest.mark.parametrize("begin_statement", ["BEGIN IMMEDIATE", "BEGIN"])
 def test_a_ledger_that_another_process_holds_is_unreachable(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, held: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, begin_statement: str
 ) -> None:
     """Waiting for one that writes, and for one that reads, is said, and ends; the error says what
     to look for, and nothing was frozen.
@@ -233,7 +233,7 @@ def test_a_ledger_that_another_process_holds_is_unreachable(
     ledger = open_ledger(str(path))
     ledger.identity()
     holder = sqlite3.connect(path, isolation_level=None)
-    holder.execute(held)
+    holder.execute(begin_statement)
     holder.execute("SELECT * FROM sqlite_master").fetchall()
     with waits_heard() as heard, pytest.raises(UnreachableError, match="database is locked"):
         ledger.freeze(PIPELINE, [boundary(1, 5)])
@@ -304,24 +304,24 @@ def test_a_path_and_its_url_are_one_ledger(tmp_path: Path, monkeypatch: pytest.M
     assert [p.name for p in tmp_path.iterdir()] == ["state.db"]
 
 
-@pytest.mark.parametrize("other", ["windrow_facts", "windrow_ledger_1", "windrow_ledger_3"])
-@pytest.mark.parametrize("place", ["file", "server"])
+@pytest.mark.parametrize("other_table", ["windrow_facts", "windrow_ledger_1", "windrow_ledger_3"])
+@pytest.mark.parametrize("database_kind", ["file", "server"])
 def test_a_ledger_of_another_form_is_refused(
-    place: str, other: str, tmp_path: Path, database: str
+    database_kind: str, other_table: str, tmp_path: Path, database: str
 ) -> None:
     """In a sentence that names the way out, whether it is read or written; it stays as it is."""
-    url = database if place == "server" else f"sqlite:///{tmp_path}/state.db"
+    url = database if database_kind == "server" else f"sqlite:///{tmp_path}/state.db"
     driver = url.replace("postgresql://", "postgresql+psycopg://", 1)
     engine = create_engine(driver, poolclass=NullPool)
     with engine.begin() as connection:
-        connection.execute(text(f"CREATE TABLE {other} (name TEXT)"))
+        connection.execute(text(f"CREATE TABLE {other_table} (name TEXT)"))
     ledger = open_ledger(driver)
     with pytest.raises(SpecError, match=r"made by another version of windrow.*rebuild-ledger"):
         ledger.recorded(PIPELINE)
     with pytest.raises(SpecError, match="made by another version"):
         ledger.identity()
     ledger.database.engine.dispose()
-    assert inspect(engine).get_table_names() == [other]
+    assert inspect(engine).get_table_names() == [other_table]
 
 
 def test_no_question_reads_more_than_it_answers(tmp_path: Path) -> None:
@@ -329,11 +329,11 @@ def test_no_question_reads_more_than_it_answers(tmp_path: Path) -> None:
     for the writers' schemas, which are few.
     """
     ledger = open_ledger(str(tmp_path / "state.db"))
-    asked = list[tuple[str, Any]]()
+    statements = list[tuple[str, Any]]()
 
     def heard(_: Any, __: Any, statement: str, parameters: Any, *___: Any) -> None:
         if statement.startswith("SELECT windrow_ledger"):
-            asked.append((statement, parameters))
+            statements.append((statement, parameters))
 
     event.listen(ledger.database.engine, "before_cursor_execute", heard)
     ledger.freeze(PIPELINE, [boundary(hour, hour) for hour in range(3)])
@@ -346,7 +346,7 @@ def test_no_question_reads_more_than_it_answers(tmp_path: Path) -> None:
     with closing(sqlite3.connect(tmp_path / "state.db")) as raw:
         steps = {
             step
-            for statement, parameters in asked
+            for statement, parameters in statements
             for *_, step in raw.execute(f"EXPLAIN QUERY PLAN {statement}", parameters)
         }
     index = f"SEARCH {TABLE.name} USING INDEX sqlite_autoindex_{TABLE.name}_1"
@@ -396,24 +396,24 @@ def test_threads_that_open_a_server_at_once_share_its_connection(
     assert first is second
 
 
-def _ask_in_child(url: str, asked: multiprocessing.synchronize.Event) -> None:
+def _ask_in_child(url: str, parent_asked: multiprocessing.synchronize.Event) -> None:
     assert open_ledger(url).boundary(PIPELINE, at(1)) == boundary(1, 5)
-    assert asked.wait(60)
+    assert parent_asked.wait(60)
 
 
 def test_a_forked_process_makes_its_own_connection(postgres_url: str) -> None:
     """The parent's goes on working while the child asks, and after it ended."""
     ledger = open_ledger(postgres_url)
     ledger.freeze(PIPELINE, [boundary(1, 5)])
-    asked = multiprocessing.get_context("fork").Event()
-    child = forked(_ask_in_child, postgres_url, asked)
+    parent_asked = multiprocessing.get_context("fork").Event()
+    child = forked(_ask_in_child, postgres_url, parent_asked)
     assert ledger.boundary(PIPELINE, at(1)) == boundary(1, 5)
-    asked.set()
+    parent_asked.set()
     child.join(60)
     assert child.exitcode == 0
-    (mine,) = _sessions(postgres_url, "pid")
+    (session_pid,) = _sessions(postgres_url, "pid")
     assert ledger.neighbours(PIPELINE, at(2)) == (boundary(1, 5), None)
-    assert _sessions(postgres_url, "pid") == [mine]
+    assert _sessions(postgres_url, "pid") == [session_pid]
 
 
 def test_a_database_made_anew_gets_its_table_again(postgres_url: str) -> None:
@@ -446,20 +446,23 @@ def test_a_file_that_was_moved_away_is_not_written_to(tmp_path: Path) -> None:
     st.data(),
 )
 def test_freezing_together_is_freezing_one_by_one(
-    wanted: list[tuple[int, int, int]], data: st.DataObject
+    cuts: list[tuple[int, int, int]], data: st.DataObject
 ) -> None:
     """However boundaries are cut into calls, in label order each is clamped between
     what is frozen then: equal, and tiled.
     """
-    boundaries = sorted(
-        {h: boundary(h, a, b) for h, a, b in wanted}.values(), key=lambda b: b.label
-    )
-    before = data.draw(st.lists(st.sampled_from(boundaries), unique_by=lambda b: b.label))
+    boundaries = sorted({h: boundary(h, a, b) for h, a, b in cuts}.values(), key=lambda b: b.label)
+    already_frozen = data.draw(st.lists(st.sampled_from(boundaries), unique_by=lambda b: b.label))
     with TemporaryDirectory() as folder:
-        one, other = open_ledger(f"{folder}/one.db"), open_ledger(f"{folder}/other.db")
-        for ledger in (one, other):
-            ledger.freeze(PIPELINE, before)
-        together = one.freeze(PIPELINE, boundaries)
-        assert together == [b for single in boundaries for b in other.freeze(PIPELINE, [single])]
-        assert together == one.newest(PIPELINE, 99)
+        batch_ledger, single_ledger = (
+            open_ledger(f"{folder}/one.db"),
+            open_ledger(f"{folder}/other.db"),
+        )
+        for ledger in (batch_ledger, single_ledger):
+            ledger.freeze(PIPELINE, already_frozen)
+        together = batch_ledger.freeze(PIPELINE, boundaries)
+        assert together == [
+            b for single in boundaries for b in single_ledger.freeze(PIPELINE, [single])
+        ]
+        assert together == batch_ledger.newest(PIPELINE, 99)
         assert_tiled(together)

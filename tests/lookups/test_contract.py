@@ -64,8 +64,8 @@ class TestDelta(TableContract):
         return TableSection(table="people").source(tmp_path)
 
     def changed(self, source: LookupSource) -> None:
-        place = source.identity.removeprefix("delta:")
-        write_deltalake(place, CHANGED.set_column(0, "id", NARROW["id"]), mode="overwrite")
+        table_path = source.identity.removeprefix("delta:")
+        write_deltalake(table_path, CHANGED.set_column(0, "id", NARROW["id"]), mode="overwrite")
 
 
 class TestParquet(TableContract):
@@ -148,8 +148,8 @@ class _Casts(_Held):
     def open(self, version: str, columns: pa.Schema) -> Ask:
         def ask(keys: pa.Table) -> Answers:
             rows = self.rows(version).join(keys, ["id"], join_type="left semi")
-            kept = columns.field("name").type == pa.string()
-            names = rows["name"] if kept else pa.nulls(rows.num_rows, pa.int64())
+            is_text = columns.field("name").type == pa.string()
+            names = rows["name"] if is_text else pa.nulls(rows.num_rows, pa.int64())
             return Answers(pa.table([rows["id"], names], schema=columns), 0)
 
         return ask
@@ -162,7 +162,7 @@ class _SuiteOfHeld(LookupContract):
 
 
 @pytest.mark.parametrize(
-    ("made", "red"),
+    ("source_class", "red"),
     [
         (_Held, None),
         (_IgnoresVersions, "an older version has new rows"),
@@ -173,16 +173,16 @@ class _SuiteOfHeld(LookupContract):
     ],
 )
 def test_the_suite_is_red_for_a_source_that_does_not_repeat(
-    made: type[_Held], red: str | None
+    source_class: type[_Held], red: str | None
 ) -> None:
     """Though it says so; its replays would have other rows, and nobody would be told."""
-    case, source = _SuiteOfHeld().test_a_version_has_its_rows_or_is_refused, made([PEOPLE])
+    case, source = _SuiteOfHeld().test_a_version_has_its_rows_or_is_refused, source_class([PEOPLE])
     failures = (AssertionError, pytest.fail.Exception)
     with pytest.raises(failures, match=red) if red else nullcontext():
         case(cast("LookupSource", source))
     with pytest.raises(NotImplementedError, match="needs `changed` in its suite"):
         LookupContract().test_a_version_has_its_rows_or_is_refused(
-            cast("LookupSource", made([PEOPLE]))
+            cast("LookupSource", source_class([PEOPLE]))
         )
 
 
@@ -216,15 +216,17 @@ class TestHttp(LookupContract):
     def source(self, request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[LookupSource]:
         people = {row["id"]: row for row in PEOPLE.to_pylist()}
 
-        def reply(asked: Asked) -> Reply:
-            if asked.method == "POST":
-                return Reply([people[key] for key in asked.body["ids"] if key in people])
-            found = people.get(int(asked.key))
-            return Reply(status=404) if found is None else Reply(found)
+        def reply(request_: Asked) -> Reply:
+            if request_.method == "POST":
+                return Reply([people[key] for key in request_.body["ids"] if key in people])
+            person = people.get(int(request_.key))
+            return Reply(status=404) if person is None else Reply(person)
 
         (tmp_path / "person.py").write_text(PERSON)
         with serving(reply) as service:
-            many = {"http": service.url, "body": {"ids": ["{id}"]}}
-            there = many if request.param == "many" else {"http": service.url + "/{id}"}
-            section = HttpSection.model_validate({**there, "schema": "person.py:Person"})
+            batch_settings = {"http": service.url, "body": {"ids": ["{id}"]}}
+            http_settings = (
+                batch_settings if request.param == "many" else {"http": service.url + "/{id}"}
+            )
+            section = HttpSection.model_validate({**http_settings, "schema": "person.py:Person"})
             yield section.source(tmp_path)

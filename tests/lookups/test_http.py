@@ -117,9 +117,9 @@ class _Handler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         size = int(self.headers.get("Content-Length", 0))
         body = json.loads(self.rfile.read(size)) if size else None
-        asked = Asked(self.command, self.path, body, dict(self.headers.items()))
-        self.server.asked.append(asked)
-        reply = self.server.reply(asked)
+        request = Asked(self.command, self.path, body, dict(self.headers.items()))
+        self.server.asked.append(request)
+        reply = self.server.reply(request)
         if reply.worse is not None:
             self.close_connection = True
             reply.worse(self)
@@ -151,15 +151,19 @@ def serving(reply: Callable[[Asked], Reply]) -> Iterator[Service]:
             thread.join(timeout=60)
 
 
-def place(asked: Asked) -> Reply:
+def reply_one(request: Asked) -> Reply:
     """What a service in order says: of the places a and b."""
-    known = {"a": {"country": "UA", "n": 1}, "b": {"country": None}, "x y/z?": {"n": 2**31 - 1}}
-    return Reply(known[asked.key]) if asked.key in known else Reply(status=404)
+    row_by_key = {
+        "a": {"country": "UA", "n": 1},
+        "b": {"country": None},
+        "x y/z?": {"n": 2**31 - 1},
+    }
+    return Reply(row_by_key[request.key]) if request.key in row_by_key else Reply(status=404)
 
 
-def places(asked: Asked) -> Reply:
+def reply_many(request: Asked) -> Reply:
     """The same, asked for many."""
-    keys = [key for key in asked.body["ips"] if key in {"a", "b"}]
+    keys = [key for key in request.body["ips"] if key in {"a", "b"}]
     return Reply({"data": {"items": [{"ip": key, "country": key.upper()} for key in keys]}})
 
 
@@ -181,12 +185,12 @@ BATCHES = {"body": {"ips": ["{ip}"], "lang": "en"}, "results": "data.items"}
 
 def lookup(folder: Path, service: Service, **more: Any) -> Lookup:
     """Country and number of an address, key by key or by BATCHES."""
-    own = {name: more.pop(name) for name in ("on_miss", "first_by") if name in more}
+    step_options = {name: more.pop(name) for name in ("on_miss", "first_by") if name in more}
     url = service.url + ("/v1/geo" if "body" in more else "/v1/geo/{ip}")
-    given_ = {"http": url, "schema": "geo.py:Place", "timeout": "20s", **more}
-    source = HttpSection.model_validate(given_).source(folder)
+    options = {"http": url, "schema": "geo.py:Place", "timeout": "20s", **more}
+    source = HttpSection.model_validate(options).source(folder)
     take = (("country", "country"), ("n", "n"))
-    return Lookup("geo", (("ip", "ip"),), take, source, **own)
+    return Lookup("geo", (("ip", "ip"),), take, source, **step_options)
 
 
 class TestHttp(TransformContract):
@@ -198,25 +202,25 @@ class TestHttp(TransformContract):
 
     @pytest.fixture(params=["one", "many"])
     def transform(self, request: pytest.FixtureRequest, folder: Path) -> Iterator[Transform]:
-        many = request.param == "many"
-        with serving(places if many else place) as service:
-            yield lookup(folder, service, **(BATCHES if many else {}), on_miss="dead")
+        is_batched = request.param == "many"
+        with serving(reply_many if is_batched else reply_one) as service:
+            yield lookup(folder, service, **(BATCHES if is_batched else {}), on_miss="dead")
 
 
 def test_a_key_a_request(folder: Path) -> None:
     """Each distinct key is asked for once, percent-encoded; 404 is a miss, and so is null."""
-    with serving(place) as service:
+    with serving(reply_one) as service:
         step = lookup(folder, service)
         assert step.source.version() == ""
         assert step.source.identity == f"{service.url}/v1/geo/{{ip}}"
-        found = apply(step, decoded(VISITS))
-        assert found.rows["country"].to_pylist() == [None, "UA", None, None, None]
-        assert found.rows["n"].to_pylist() == [None, 1, 2**31 - 1, None, None]
-        assert found.rows.schema.equals(step.columns(columns_of(VISITS)).arrow_schema)
-        (looked_up,) = found.lookups
+        output = apply(step, decoded(VISITS))
+        assert output.rows["country"].to_pylist() == [None, "UA", None, None, None]
+        assert output.rows["n"].to_pylist() == [None, 1, 2**31 - 1, None, None]
+        assert output.rows.schema.equals(step.columns(columns_of(VISITS)).arrow_schema)
+        (looked_up,) = output.lookups
         assert (looked_up.keys, looked_up.requests) == (3, 3)
         assert (looked_up.hits, looked_up.misses) == (4, 1)
-        assert sorted(asked.path for asked in service.asked) == [
+        assert sorted(request.path for request in service.asked) == [
             "/v1/geo/a",
             "/v1/geo/b",
             "/v1/geo/x%20y%2Fz%3F",
@@ -231,18 +235,18 @@ def test_many_keys_a_request(folder: Path) -> None:
     ips = [f"ip{n % 1000}" for n in range(100_000)]
     rows = pa.RecordBatch.from_pydict({"ip": ips})
 
-    def all_there(asked: Asked) -> Reply:
-        items = [{"ip": ip, "country": ip.upper(), "more": [1]} for ip in asked.body["ips"]]
+    def all_there(request: Asked) -> Reply:
+        items = [{"ip": ip, "country": ip.upper(), "more": [1]} for ip in request.body["ips"]]
         return Reply({"data": {"items": [None, *reversed(items), {"ip": "not asked for"}]}})
 
     with serving(all_there) as service:
         step = lookup(folder, service, **BATCHES, batch=64).open()
-        found = []
-        for at in range(0, len(ips), 30_000):
-            given_ = decoded(rows.slice(at, 30_000))
-            found.append(step(given_, messages_for(given_)))
-    assert [c for f in found for c in f.rows["country"].to_pylist()] == [ip.upper() for ip in ips]
-    assert sum(f.lookups[0].requests for f in found if f.lookups) == 16 == len(service.asked)
+        outputs = []
+        for start in range(0, len(ips), 30_000):
+            input_batch = decoded(rows.slice(start, 30_000))
+            outputs.append(step(input_batch, messages_for(input_batch)))
+    assert [c for f in outputs for c in f.rows["country"].to_pylist()] == [ip.upper() for ip in ips]
+    assert sum(f.lookups[0].requests for f in outputs if f.lookups) == 16 == len(service.asked)
     assert all(a.method == "POST" and a.body["lang"] == "en" for a in service.asked)
     assert sorted(ip for a in service.asked for ip in a.body["ips"]) == sorted(set(ips))
     assert max(len(a.body["ips"]) for a in service.asked) == 64
@@ -258,29 +262,29 @@ WIDE = {
 
 
 def wide(folder: Path, service: Service) -> Lookup:
-    given_ = {"http": service.url + "/{id}", "schema": "geo.py:Wide"}
-    source = HttpSection.model_validate(given_).source(folder)
+    options = {"http": service.url + "/{id}", "schema": "geo.py:Wide"}
+    source = HttpSection.model_validate(options).source(folder)
     return Lookup("w", (("id", "id"),), tuple((name, f"its_{name}") for name in WIDE), source)
 
 
 def test_values_come_as_they_are(folder: Path) -> None:
     """All digits, to the microsecond, in UTC; the key may be larger than its column."""
     with serving(lambda _: Reply(WIDE)) as service:
-        found = apply(wide(folder, service), decoded(pa.RecordBatch.from_pydict({"id": [2**40]})))
+        output = apply(wide(folder, service), decoded(pa.RecordBatch.from_pydict({"id": [2**40]})))
         assert service.asked[0].path == f"/{2**40}"
-    at = datetime(2026, 1, 4, 23, 0, 0, 1, UTC)
-    (row,) = found.rows.to_pylist()
+    moment = datetime(2026, 1, 4, 23, 0, 0, 1, UTC)
+    (row,) = output.rows.to_pylist()
     assert list(row.values())[1:] == [
         2**53 + 1,
         Decimal("12.30"),
-        at,
+        moment,
         date(2026, 1, 5),
         True,
     ]
 
 
 @pytest.mark.parametrize(
-    ("changed", "why"),
+    ("changed", "message"),
     [
         ({"big": 2**63}, r"Expected an integer of 64 bits - at \$.big"),
         ({"big": 1.5}, r"Expected int, got float - at \$.big"),
@@ -293,22 +297,22 @@ def test_values_come_as_they_are(folder: Path) -> None:
     ],
 )
 def test_values_of_other_types_refuse_their_key(
-    changed: dict[str, Any], why: str, folder: Path
+    changed: dict[str, Any], message: str, folder: Path
 ) -> None:
     """Nothing is rounded, cut or guessed: a dead letter, with the field, and without the value."""
     with serving(lambda a: Reply(WIDE | (changed if a.key == "7" else {}))) as service:
         rows = decoded(pa.RecordBatch.from_pydict({"id": [7, 8]}))
-        found = apply(wide(folder, service), rows)
-    assert found.rows["id"].to_pylist() == [8]
-    assert dead(found) == [(0, "rules", "lookup:w:refused")]
-    (detail,) = found.dead_detail.to_pylist()
-    assert re.search(why, detail)
+        output = apply(wide(folder, service), rows)
+    assert output.rows["id"].to_pylist() == [8]
+    assert dead(output) == [(0, "rules", "lookup:w:refused")]
+    (detail,) = output.dead_detail.to_pylist()
+    assert re.search(message, detail)
     assert "12.301" not in detail
-    assert (found.lookups[0].hits, found.lookups[0].misses) == (1, 0)
+    assert (output.lookups[0].hits, output.lookups[0].misses) == (1, 0)
 
 
-@pytest.mark.parametrize("many", [False, True])
-def test_a_refused_key_takes_no_other_along(many: bool, folder: Path) -> None:
+@pytest.mark.parametrize("is_batched", [False, True])
+def test_a_refused_key_takes_no_other_along(is_batched: bool, folder: Path) -> None:
     """Where a service refuses a batch, or an answer is too large or none of the form, its halves
     are asked for; the key alone is a dead letter, and an answer when it is asked for again.
     """
@@ -321,20 +325,20 @@ def test_a_refused_key_takes_no_other_along(many: bool, folder: Path) -> None:
         "ip9": Reply(b'{"more": "\\ud800"}'),
     }
 
-    def reply(asked: Asked) -> Reply:
-        keys = asked.body["ips"] if many else [asked.key]
+    def reply(request: Asked) -> Reply:
+        keys = request.body["ips"] if is_batched else [request.key]
         first = next((bad[key] for key in keys if key in bad), None)
         items = json.dumps([{"ip": ip, "n": 1} for ip in keys])
         # Python's own parser refuses to make a number of so many digits
         return first or Reply(f'{{"more": {"1" * 5000}, "data": {{"items": {items}}}}}'.encode())
 
     with serving(reply) as service:
-        more = BATCHES if many else {"results": "data.items"}
+        more = BATCHES if is_batched else {"results": "data.items"}
         step = lookup(folder, service, **more, on_miss="fail")
         rows = decoded(pa.RecordBatch.from_pydict({"ip": ips}))
-        found = apply(step, rows)
-        assert dead(found) == [(n, "rules", "lookup:geo:refused") for n in (3, 5, 7, 8, 9)]
-        details = found.dead_detail.to_pylist()
+        output = apply(step, rows)
+        assert dead(output) == [(n, "rules", "lookup:geo:refused") for n in (3, 5, 7, 8, 9)]
+        details = output.dead_detail.to_pylist()
         assert [d.partition(" - in")[0] for d in details] == [
             "geo refuses its key: it answered 422",
             "geo refuses its key: its answer is larger than 4 MiB",
@@ -342,8 +346,8 @@ def test_a_refused_key_takes_no_other_along(many: bool, folder: Path) -> None:
             "geo refuses its key: Expected one object, or one list of objects - at $.data.items",
             "geo refuses its key: its answer has NaN, Infinity or half a surrogate pair",
         ]
-        assert found.rows["n"].to_pylist() == [1] * 5
-        assert found.lookups[0].requests == len(service.asked)
+        assert output.rows["n"].to_pylist() == [1] * 5
+        assert output.lookups[0].requests == len(service.asked)
         bad.clear()
         assert apply(step, rows).rows["n"].to_pylist() == [1] * 10
 
@@ -351,7 +355,7 @@ def test_a_refused_key_takes_no_other_along(many: bool, folder: Path) -> None:
 def test_answers_that_take_too_much_memory(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of one batch of messages, too: the spec is wrong."""
     monkeypatch.setattr(sources, "MOST_BYTES", 10)
-    with serving(place) as service, pytest.raises(SpecError, match="take too much memory"):
+    with serving(reply_one) as service, pytest.raises(SpecError, match="take too much memory"):
         apply(lookup(folder, service), decoded(VISITS))
 
 
@@ -383,22 +387,22 @@ def cut(handler: BaseHTTPRequestHandler) -> None:
 def test_what_is_worth_another_try(first: Reply, folder: Path) -> None:
     """Errors of the service's own, limits, lost connections and half an answer."""
     replies = iter([first, first])
-    with serving(lambda a: next(replies, None) or place(a)) as service:
+    with serving(lambda a: next(replies, None) or reply_one(a)) as service:
         row = decoded(pa.RecordBatch.from_pydict({"ip": ["a"]}))
-        found = apply(lookup(folder, service), row)
-        assert found.rows["country"].to_pylist() == ["UA"]
-        assert found.lookups[0].requests == 3 == len(service.asked)
+        output = apply(lookup(folder, service), row)
+        assert output.rows["country"].to_pylist() == ["UA"]
+        assert output.lookups[0].requests == 3 == len(service.asked)
 
 
 def test_a_service_that_asks_to_wait_too_long(folder: Path) -> None:
     """Isn't asked again in this run: the window is refused at once, without a payload."""
     later = Reply({"secret": HUSH}, 429, {"Retry-After": "3600"})
     with serving(lambda _: later) as service:
-        with pytest.raises(UnreachableError, match="it answered 429") as told:
+        with pytest.raises(UnreachableError, match="it answered 429") as excinfo:
             apply(lookup(folder, service, concurrency=1), decoded(VISITS))
         assert len(service.asked) == 1
-    assert "hush" not in str(told.value)
-    assert told.value.exit_code == 3
+    assert "hush" not in str(excinfo.value)
+    assert excinfo.value.exit_code == 3
 
 
 def hang(handler: BaseHTTPRequestHandler) -> None:
@@ -453,15 +457,15 @@ def test_failures_that_are_not_in_a_row(folder: Path, monkeypatch: pytest.Monkey
     """Every second try fails, and the task goes on."""
     monkeypatch.setattr(clients, "MOST_FAILURES", 2)
     with serving(lambda _: Reply({"n": 1}, 500 if len(service.asked) % 2 else 200)) as service:
-        found = apply(lookup(folder, service, concurrency=1), decoded(VISITS))
-        assert (found.lookups[0].hits, len(service.asked)) == (4, 6)
+        output = apply(lookup(folder, service, concurrency=1), decoded(VISITS))
+        assert (output.lookups[0].hits, len(service.asked)) == (4, 6)
 
 
 _KEYS = {"a": 1, "b": 2, "c": 3}
 
 
 @pytest.mark.parametrize(
-    ("answer", "why"),
+    ("payload", "message"),
     [
         ({"ip": "z", "n": 1}, "its answer has another key"),
         ([{"n": 1}, {"ip": "A", "n": 2}], "its answer has another key"),
@@ -472,23 +476,23 @@ _KEYS = {"a": 1, "b": 2, "c": 3}
         *((Reply({"n": 1}, status), f"it answered {status}") for status in (202, 205, 206, 207)),
     ],
 )
-def test_an_answer_that_is_not_the_keys(answer: Any, why: str, folder: Path) -> None:
+def test_an_answer_that_is_not_the_keys(payload: Any, message: str, folder: Path) -> None:
     """Refuses the key: it is no row, and no miss that `on_miss` would make nulls of."""
 
-    def reply(asked: Asked) -> Reply:
-        other = answer if isinstance(answer, Reply) else Reply(answer)
-        return other if asked.key == "b" else Reply({"ip": asked.key, "country": None})
+    def reply(request: Asked) -> Reply:
+        odd_reply = payload if isinstance(payload, Reply) else Reply(payload)
+        return odd_reply if request.key == "b" else Reply({"ip": request.key, "country": None})
 
     with serving(reply) as service:
         rows = decoded(pa.RecordBatch.from_pydict({"ip": ["a", "b"]}))
-        found = apply(lookup(folder, service), rows)
-    assert dead(found) == [(1, "rules", "lookup:geo:refused")]
-    assert re.search(f"geo refuses its key: {why} - in", found.dead_detail[0].as_py())
-    assert (found.lookups[0].hits, found.lookups[0].misses) == (1, 0)
+        output = apply(lookup(folder, service), rows)
+    assert dead(output) == [(1, "rules", "lookup:geo:refused")]
+    assert re.search(f"geo refuses its key: {message} - in", output.dead_detail[0].as_py())
+    assert (output.lookups[0].hits, output.lookups[0].misses) == (1, 0)
 
 
 @pytest.mark.parametrize(
-    ("column", "key", "same", "other"),
+    ("column", "key", "same_key", "different_key"),
     [
         ("id", 2**40, 2**40, 7),
         (
@@ -503,32 +507,32 @@ def test_an_answer_that_is_not_the_keys(answer: Any, why: str, folder: Path) -> 
     ],
 )
 def test_an_answer_may_repeat_its_key(
-    column: str, key: Any, same: object, other: object, folder: Path
+    column: str, key: Any, same_key: object, different_key: object, folder: Path
 ) -> None:
     """As any type, in any form that the schema reads: it is held to the key by its value."""
-    for said, hits in ((same, 1), (None, 1), (other, 0)):
-        more = {} if said is None else {column: said}
+    for repeated_key, hits in ((same_key, 1), (None, 1), (different_key, 0)):
+        more = {} if repeated_key is None else {column: repeated_key}
         with serving(lambda _, more=more: Reply({"big": 5} | more)) as service:
-            given_ = {"http": f"{service.url}/{{{column}}}", "schema": "geo.py:Wide"}
-            source = HttpSection.model_validate(given_).source(folder)
+            options = {"http": f"{service.url}/{{{column}}}", "schema": "geo.py:Wide"}
+            source = HttpSection.model_validate(options).source(folder)
             keys = pa.array([key], source.schema().field(column).type)
             step = Lookup("w", (("key", column),), (("big", "big"),), source)
-            found = apply(step, decoded(pa.RecordBatch.from_arrays([keys], ["key"])))
-        assert found.lookups[0].hits == hits
-        assert len(dead(found)) == 1 - hits
+            output = apply(step, decoded(pa.RecordBatch.from_arrays([keys], ["key"])))
+        assert output.lookups[0].hits == hits
+        assert len(dead(output)) == 1 - hits
 
 
 def test_a_part_of_an_answer_is_asked_for_in_parts(folder: Path) -> None:
     """Of many keys each half, as of a batch that is refused, until the answer is whole."""
 
-    def reply(asked: Asked) -> Reply:
-        items = [{"ip": ip, "n": _KEYS[ip]} for ip in asked.body["ips"][:2]]
-        return Reply({"data": {"items": items}}, 206 if len(asked.body["ips"]) > 2 else 201)
+    def reply(request: Asked) -> Reply:
+        items = [{"ip": ip, "n": _KEYS[ip]} for ip in request.body["ips"][:2]]
+        return Reply({"data": {"items": items}}, 206 if len(request.body["ips"]) > 2 else 201)
 
     with serving(reply) as service:
         rows = decoded(pa.RecordBatch.from_pydict({"ip": [*_KEYS]}))
-        found = apply(lookup(folder, service, **BATCHES, on_miss="fail"), rows)
-    assert found.rows["n"].to_pylist() == [*_KEYS.values()]
+        output = apply(lookup(folder, service, **BATCHES, on_miss="fail"), rows)
+    assert output.rows["n"].to_pylist() == [*_KEYS.values()]
 
 
 @pytest.mark.parametrize(
@@ -544,8 +548,8 @@ def test_a_name_twice_on_the_way_to_the_rows(body: bytes, folder: Path) -> None:
     with serving(lambda _: Reply(body)) as service:
         rows = decoded(pa.RecordBatch.from_pydict({"ip": ["a"]}))
         for more in ({"results": "data.items"}, BATCHES):
-            found = apply(lookup(folder, service, **more), rows)
-            assert dead(found) == [(0, "rules", "lookup:geo:refused")]
+            output = apply(lookup(folder, service, **more), rows)
+            assert dead(output) == [(0, "rules", "lookup:geo:refused")]
 
 
 @pytest.mark.parametrize("status", [301, 401, 403, 404, 415])
@@ -554,13 +558,15 @@ def test_what_no_key_is_to_blame_for(status: int, folder: Path) -> None:
     where a service of many isn't there: the spec is wrong.
     """
     with (
-        serving(place) as other,
-        serving(lambda _: Reply(HUSH, status, {"Location": f"{other.url}/{HUSH}"})) as service,
+        serving(reply_one) as redirect_target,
+        serving(
+            lambda _: Reply(HUSH, status, {"Location": f"{redirect_target.url}/{HUSH}"})
+        ) as service,
     ):
-        with pytest.raises(SpecError, match=f"answered {status}") as told:
+        with pytest.raises(SpecError, match=f"answered {status}") as excinfo:
             apply(lookup(folder, service, **(BATCHES if status == 404 else {})), decoded(VISITS))
-        assert not other.asked
-    assert HUSH not in str(told.value)
+        assert not redirect_target.asked
+    assert HUSH not in str(excinfo.value)
 
 
 def test_several_rows_of_one_key(folder: Path) -> None:
@@ -577,9 +583,9 @@ def test_a_row_that_does_not_say_its_key_is_no_miss(folder: Path) -> None:
     """Where the schema names another field, or the service forgets it."""
     with serving(lambda _: Reply([{"address": "a"}])) as service:
         step = lookup(folder, service, body={"ips": ["{ip}"]})
-        found = apply(step, decoded(VISITS))
-    assert [reason for _, _, reason in dead(found)] == ["lookup:geo:refused"] * 4
-    assert "misses a required field - at $.ip" in found.dead_detail[0].as_py()
+        output = apply(step, decoded(VISITS))
+    assert [reason for _, _, reason in dead(output)] == ["lookup:geo:refused"] * 4
+    assert "misses a required field - at $.ip" in output.dead_detail[0].as_py()
 
 
 def test_secrets_are_read_where_they_are_sent(
@@ -588,17 +594,23 @@ def test_secrets_are_read_where_they_are_sent(
     """By reference, relative to the spec's folder; no error and no pickle has them."""
     (folder / "token").write_text(f"Bearer {HUSH}\n")
     headers = {"Authorization": {"file": "token"}, "x-tenant": "shop"}
-    with serving(place) as service:
+    with serving(reply_one) as service:
         step = lookup(folder, service, headers=headers)
         apply(step, decoded(VISITS))
-        sent = service.asked[0].headers
-        assert (sent["authorization"], sent["x-tenant"]) == (f"Bearer {HUSH}", "shop")
-        assert (sent["host"], sent["accept-encoding"]) == (service.url[7:], "identity")
+        sent_headers = service.asked[0].headers
+        assert (sent_headers["authorization"], sent_headers["x-tenant"]) == (
+            f"Bearer {HUSH}",
+            "shop",
+        )
+        assert (sent_headers["host"], sent_headers["accept-encoding"]) == (
+            service.url[7:],
+            "identity",
+        )
         assert HUSH.encode() not in pickle.dumps(step)
         (folder / "token").write_text(f"{HUSH}\nX-Other: {HUSH}é")
-        with client_cache.keeping(), pytest.raises(SpecError, match="headers can't be") as told:
+        with client_cache.keeping(), pytest.raises(SpecError, match="headers can't be") as excinfo:
             apply(step, decoded(VISITS))
-        assert HUSH not in str(told.value)
+        assert HUSH not in str(excinfo.value)
         (folder / "token").unlink()
         with client_cache.keeping(), pytest.raises(SpecError, match="token, which from"):
             apply(step, decoded(VISITS))
@@ -613,9 +625,9 @@ def test_certificates(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asks = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=TLS / "broker.pem")
     asks.load_cert_chain(TLS / "broker.pem", TLS / "broker.key.pem")
     asks.verify_mode = ssl.CERT_REQUIRED
-    own = {"certificate": "broker.pem", "key": "broker.key.pem"}
+    client_tls = {"certificate": "broker.pem", "key": "broker.key.pem"}
     monkeypatch.setattr(clients, "MOST_FAILURES", 1)
-    with serving(place) as service:
+    with serving(reply_one) as service:
         service.socket = asks.wrap_socket(service.socket, server_side=True)
         service.scheme = "https"
 
@@ -629,10 +641,14 @@ def test_certificates(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         with pytest.raises(UnreachableError):
             country(ca="broker.pem")
         assert service.asked == []
-        assert "UA" in country(ca="broker.pem", **own)
-        for wrong in ({"ca": "none.pem"}, own | {"key": "geo.py"}, own | {"key": "broker.pem"}):
+        assert "UA" in country(ca="broker.pem", **client_tls)
+        for bad_files in (
+            {"ca": "none.pem"},
+            client_tls | {"key": "geo.py"},
+            client_tls | {"key": "broker.pem"},
+        ):
             with pytest.raises(SpecError, match=r"The files of from\.tls can't be used: "):
-                country(**wrong)
+                country(**bad_files)
 
 
 def test_tasks_share_the_rate(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -655,13 +671,13 @@ def test_tasks_share_the_rate(folder: Path, monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(clients, "time", Clock)
     busy = [Reply(status=429, headers={"Retry-After": "1"})] * (clients.MOST_FAILURES + 1)
     replies = iter(busy)
-    with serving(lambda a: next(replies, None) or place(a)) as service:
+    with serving(lambda a: next(replies, None) or reply_one(a)) as service:
         step = lookup(folder, service, concurrency=1, timeout="1m")
         assert apply(step, decoded(VISITS)).lookups[0].requests == len(busy) + 3
     assert sum(waits) == pytest.approx(len(busy))
     waits.clear()
     replies = iter([Reply(status=500), Reply(status=500)])
-    with serving(lambda a: next(replies, None) or place(a)) as service:
+    with serving(lambda a: next(replies, None) or reply_one(a)) as service:
         step = lookup(folder, service, per_second=10, concurrency=1, timeout="400ms")
         with step.source.held("", 5) as version:
             apply(step.pinned({"geo": version}), decoded(VISITS))
@@ -671,29 +687,29 @@ def test_tasks_share_the_rate(folder: Path, monkeypatch: pytest.MonkeyPatch) -> 
 _TEXT = st.text(st.sampled_from("a./\\?&=%#{} é") | st.characters(codec="utf-8"), max_size=9)
 
 
-@given(key=_TEXT, other=_TEXT)
-def test_a_key_never_leads_elsewhere(key: str, other: str) -> None:
+@given(key=_TEXT, other_key=_TEXT)
+def test_a_key_never_leads_elsewhere(key: str, other_key: str) -> None:
     """Path and query have what they had, and the key as one part of them, or it isn't asked."""
     try:
-        target = target_of("/v1/{a}/x?q={b}&c=1", {"a": key, "b": other}).decode("ascii")
+        target = target_of("/v1/{a}/x?q={b}&c=1", {"a": key, "b": other_key}).decode("ascii")
     except UnaskableError:
         assert not key or {".", ".."} & set(key.replace("\\", "/").split("/"))
         return
     path, query = target.split("?")
-    _, first, its, last = path.split("/")
-    assert (first, unquote(its), last) == ("v1", key, "x")
+    _, first, segment, last = path.split("/")
+    assert (first, unquote(segment), last) == ("v1", key, "x")
     value, rest = query.split("&")
-    assert (unquote(value), rest) == (f"q={other}", "c=1")
+    assert (unquote(value), rest) == (f"q={other_key}", "c=1")
 
 
 @pytest.mark.parametrize("key", ["..", ".", "", "a/../../admin", "..\\x", "x" * 9000])
 def test_keys_that_are_not_asked_for(key: str, folder: Path) -> None:
     """They are dead letters, and the service never sees them."""
-    with serving(place) as service:
+    with serving(reply_one) as service:
         rows = decoded(pa.RecordBatch.from_pydict({"ip": [key]}))
-        found = apply(lookup(folder, service), rows)
-        assert dead(found) == [(0, "rules", "lookup:geo:refused")]
-        assert (service.asked, found.lookups[0].requests) == ([], 0)
+        output = apply(lookup(folder, service), rows)
+        assert dead(output) == [(0, "rules", "lookup:geo:refused")]
+        assert (service.asked, output.lookups[0].requests) == ([], 0)
 
 
 @given(keys=st.lists(st.tuples(st.text(), st.integers(-(2**63), 2**63 - 1)), min_size=1))
@@ -723,7 +739,7 @@ def test_dates_and_decimals_as_keys() -> None:
 
 
 @pytest.mark.parametrize(
-    ("section", "why"),
+    ("section", "message"),
     [
         ({"http": "https://{ip}.internal/"}, "must be https://HOST/PATH"),
         ({"http": "https://user:hush@geo/{ip}"}, "must be https://HOST/PATH"),
@@ -753,11 +769,11 @@ def test_dates_and_decimals_as_keys() -> None:
         ({"http": "https://geo/{ip}/{other}"}, "names other columns of the source than from"),
     ],
 )
-def test_mistakes_in_the_section(section: dict[str, Any], why: str) -> None:
+def test_mistakes_in_the_section(section: dict[str, Any], message: str) -> None:
     """Are told when the spec is read, without what may be secret."""
     step = {"lookup": "geo", "key": {"ip": "ip"}, "take": {"n": "n"}}
-    whole = step | {"from": {"schema": "geo.py:Place", **section}}
-    with pytest.raises(ValidationError) as told:
-        LookupStepSection.model_validate(whole)
-    assert why in str(told.value)
-    assert "hush" not in str(told.value)
+    step_section = step | {"from": {"schema": "geo.py:Place", **section}}
+    with pytest.raises(ValidationError) as excinfo:
+        LookupStepSection.model_validate(step_section)
+    assert message in str(excinfo.value)
+    assert "hush" not in str(excinfo.value)

@@ -85,9 +85,13 @@ def mysql(mariadb: str) -> Server:
     """A database of the test's own, which goes with the server."""
     import pymysql
 
-    at = urlsplit(mariadb)
+    address = urlsplit(mariadb)
     connect = partial(
-        pymysql.connect, host=at.hostname, port=at.port, user=at.username, autocommit=True
+        pymysql.connect,
+        host=address.hostname,
+        port=address.port,
+        user=address.username,
+        autocommit=True,
     )
 
     name = f"test_{uuid.uuid4().hex}"
@@ -97,14 +101,14 @@ def mysql(mariadb: str) -> Server:
             cursor.execute(statement)
 
     run(f"CREATE DATABASE {name} CHARACTER SET utf8mb4", None)
-    return Server(urlunsplit(at._replace(path=f"/{name}")), run)
+    return Server(urlunsplit(address._replace(path=f"/{name}")), run)
 
 
 @pytest.fixture(params=["sqlite", "postgresql", pytest.param("mysql", marks=pytest.mark.long)])
 def server(request: pytest.FixtureRequest) -> Server:
     """Each database."""
-    found: Server = request.getfixturevalue(request.param)
-    return found
+    database: Server = request.getfixturevalue(request.param)
+    return database
 
 
 @pytest.fixture(autouse=True)
@@ -118,11 +122,11 @@ def test_each_row_gets_what_its_key_has(server: Server) -> None:
     """With the types that the database has; nothing can be written, and nothing is pinned."""
     lookup = server.lookup()
     assert lookup.source.version() == ""
-    found = apply(lookup, decoded(ORDERS))
-    assert found.rows["who"].to_pylist() == [None, "Ann", None, None]
-    assert found.rows["city"].to_pylist() == [None, "Kyiv", None, None]
-    assert found.rows.schema.equals(lookup.columns(columns_of(ORDERS)).arrow_schema)
-    (looked_up,) = found.lookups
+    output = apply(lookup, decoded(ORDERS))
+    assert output.rows["who"].to_pylist() == [None, "Ann", None, None]
+    assert output.rows["city"].to_pylist() == [None, "Kyiv", None, None]
+    assert output.rows.schema.equals(lookup.columns(columns_of(ORDERS)).arrow_schema)
+    (looked_up,) = output.lookups
     assert (looked_up.keys, looked_up.requests, looked_up.hits) == (3, 1, 2)
 
 
@@ -136,11 +140,11 @@ def test_so_many_keys_are_asked_for_at_once(server: Server) -> None:
             "name": pa.array([f"n{n}" for n in range(10, 2510)]),
         }
     )
-    by = (("customer", "id"), ("name", "name"))
-    for key in (by[:1], by):
-        found = apply(Lookup("c", key, (("id", "there"),), server.source()), decoded(batch))
-        assert found.rows["there"].to_pylist() == list(range(10, 2510))
-        assert found.lookups[0].requests == 3
+    both_keys = (("customer", "id"), ("name", "name"))
+    for key in (both_keys[:1], both_keys):
+        output = apply(Lookup("c", key, (("id", "there"),), server.source()), decoded(batch))
+        assert output.rows["there"].to_pylist() == list(range(10, 2510))
+        assert output.lookups[0].requests == 3
 
 
 def test_a_text_is_equal_to_none_that_differs(server: Server) -> None:
@@ -148,12 +152,12 @@ def test_a_text_is_equal_to_none_that_differs(server: Server) -> None:
     ci = {"sqlite": "TEXT COLLATE NOCASE", "mysql": "VARCHAR(9)"}
     server.run(f"CREATE TABLE tags (tag {ci.get(server.url.partition(':')[0], 'TEXT')}, n INTEGER)")
     server.run("INSERT INTO tags VALUES ('Zed', 1), ('?', 2)")
-    between = [f"between {n}" for n in range(1500)]  # so that each is asked for by itself
-    rows = pa.RecordBatch.from_pydict({"tag": ["Zed", "zed", "ZED", "?", "\U0001f600", *between]})
-    at = SqlSection(sql=server.url, relation="tags").source(Path("/"))
-    found = apply(Lookup("tags", (("tag", "tag"),), (("n", "n"),), at), decoded(rows))
-    assert found.rows["n"].to_pylist()[:5] == [1, None, None, 2, None]
-    assert found.lookups[0].hits == 2
+    fillers = [f"between {n}" for n in range(1500)]  # so that each is asked for by itself
+    rows = pa.RecordBatch.from_pydict({"tag": ["Zed", "zed", "ZED", "?", "\U0001f600", *fillers]})
+    tags_source = SqlSection(sql=server.url, relation="tags").source(Path("/"))
+    output = apply(Lookup("tags", (("tag", "tag"),), (("n", "n"),), tags_source), decoded(rows))
+    assert output.rows["n"].to_pylist()[:5] == [1, None, None, 2, None]
+    assert output.lookups[0].hits == 2
 
 
 @pytest.mark.long
@@ -170,16 +174,20 @@ def test_mysql_types_that_a_table_takes(mysql: Server) -> None:
         " 2, true, 0.5, 0.1, 12.30, '\U0001f600', 'ä', 'ab', x'00ff', x'01', '2026-01-05',"
         " '2026-01-04 23:00:00.000001', 'y')"
     )
-    at = SqlSection(sql=mysql.url, relation="types").source(Path("/"))
-    names = at.schema().names
+    types_source = SqlSection(sql=mysql.url, relation="types").source(Path("/"))
+    names = types_source.schema().names
     assert names == ["id", "i", "s", "b", "f", "d", "n", "t", "v", "c", "y", "o", "day", "z", "e"]
     take = tuple((name, f"its_{name}") for name in names)
     keys = [("id", 1), ("v", "ä"), ("y", b"\0\xff"), ("n", Decimal("12.30")), ("e", "y")]
     keys += [("day", dt.date(2026, 1, 5)), ("z", dt.datetime(2026, 1, 4, 23, 0, 0, 1, dt.UTC))]
     for key, value in keys:
-        row = pa.RecordBatch.from_pydict({"key": pa.array([value], at.schema().field(key).type)})
-        found = apply(Lookup("t", (("key", key),), take, at), decoded(row)).rows.to_pylist()[0]
-        assert list(found.values())[1:] == [
+        row = pa.RecordBatch.from_pydict(
+            {"key": pa.array([value], types_source.schema().field(key).type)}
+        )
+        output_row = apply(
+            Lookup("t", (("key", key),), take, types_source), decoded(row)
+        ).rows.to_pylist()[0]
+        assert list(output_row.values())[1:] == [
             1,
             4294967295,
             2,
@@ -204,9 +212,9 @@ def test_a_key_that_a_mysql_column_has_no_characters_for(mysql: Server) -> None:
     mysql.run("CREATE TABLE codes (code VARCHAR(9) COLLATE latin1_general_cs, n INT)")
     mysql.run("INSERT INTO codes VALUES ('ä', 1), ('x?', 2)")
     rows = pa.RecordBatch.from_pydict({"code": ["ä", "x\U0001f600", "Б", "x?", "'; DROP", "\\'"]})
-    at = SqlSection(sql=mysql.url, relation="codes").source(Path("/"))
-    found = apply(Lookup("codes", (("code", "code"),), (("n", "n"),), at), decoded(rows))
-    assert found.rows["n"].to_pylist() == [1, None, None, 2, None, None]
+    codes_source = SqlSection(sql=mysql.url, relation="codes").source(Path("/"))
+    output = apply(Lookup("codes", (("code", "code"),), (("n", "n"),), codes_source), decoded(rows))
+    assert output.rows["n"].to_pylist() == [1, None, None, 2, None, None]
 
 
 @pytest.mark.long
@@ -216,9 +224,9 @@ def test_mysql_is_only_read_and_asked_for_a_time(mysql: Server) -> None:
         "CREATE VIEW slow AS SELECT id, benchmark(1000000000, md5(id)) AS name FROM customers"
     )
     slow = SqlSection(sql=mysql.url, relation="slow", timeout="200ms").source(Path("/"))
-    by = (("customer", "id"),)
+    key = (("customer", "id"),)
     with pytest.raises(UnreachableError, match=r"took longer than 0\.2 s"):
-        apply(Lookup("slow", by, (("name", "who"),), slow), decoded(ORDERS))
+        apply(Lookup("slow", key, (("name", "who"),), slow), decoded(ORDERS))
     mysql.run(
         "CREATE FUNCTION written() RETURNS INT MODIFIES SQL DATA BEGIN"
         " INSERT INTO customers VALUES (9, 'Ida', NULL); RETURN 1; END"
@@ -226,7 +234,7 @@ def test_mysql_is_only_read_and_asked_for_a_time(mysql: Server) -> None:
     mysql.run("CREATE VIEW writes AS SELECT id, written() AS n FROM customers")
     writes = SqlSection(sql=mysql.url, relation="writes").source(Path("/"))
     with pytest.raises(UnreachableError, match=r"error|25006"):
-        apply(Lookup("writes", by, (("n", "n"),), writes), decoded(ORDERS))
+        apply(Lookup("writes", key, (("n", "n"),), writes), decoded(ORDERS))
     mysql.run("CREATE OR REPLACE USER stranger")
     stranger = SqlSection(sql=mysql.url.replace("me@", "stranger@"), relation="customers")
     with pytest.raises(SpecError, match="Access denied for user 'stranger'"):
@@ -237,8 +245,8 @@ def test_mysql_is_only_read_and_asked_for_a_time(mysql: Server) -> None:
 def test_a_mysql_server_that_goes_away(mysql: Server) -> None:
     """Its connections are cut in mid-window: the next question is refused, the next try answers."""
     lookup = mysql.lookup()
-    step, given = lookup.open(), decoded(ORDERS)
-    step(given, messages_for(given))
+    step, input_batch = lookup.open(), decoded(ORDERS)
+    step(input_batch, messages_for(input_batch))
     mysql.run("KILL USER me")
     more = decoded(pa.RecordBatch.from_pydict({"order": [1], "customer": [2]}))
     with pytest.raises(UnreachableError, match=r"Lost connection|gone away|killed"):
@@ -266,25 +274,27 @@ def test_a_snapshot_whose_holder_is_gone_is_asked_for_again_with_the_window(
     lookup = postgresql.lookup()
     with lookup.source.held("", 1) as snapshot:
         pass
-    with pytest.raises(UnreachableError, match="that all tasks share is gone") as lost:
+    with pytest.raises(UnreachableError, match="that all tasks share is gone") as excinfo:
         apply(lookup.pinned({"customers": snapshot}), decoded(ORDERS))
-    assert "Run the window again" in lost.value.do
+    assert "Run the window again" in excinfo.value.do
 
 
 def test_a_server_that_is_slow_is_not_waited_for(postgresql: Server) -> None:
     """A question has a time."""
     postgresql.run("CREATE VIEW slow AS SELECT id, name FROM customers, pg_sleep(60)")
-    at = SqlSection(sql=postgresql.url, relation="slow", timeout="200ms").source(Path("/"))
+    slow_source = SqlSection(sql=postgresql.url, relation="slow", timeout="200ms").source(Path("/"))
     with pytest.raises(UnreachableError, match=r"took longer than 0\.2 s"):
-        apply(Lookup("slow", (("customer", "id"),), (("name", "who"),), at), decoded(ORDERS))
+        apply(
+            Lookup("slow", (("customer", "id"),), (("name", "who"),), slow_source), decoded(ORDERS)
+        )
 
 
 def test_a_server_that_goes_away(postgresql: Server) -> None:
     """Its connections are cut in mid-window: the next question is refused, the next try answers."""
     lookup = postgresql.lookup()
     step = lookup.open()
-    given = decoded(ORDERS)
-    step(given, messages_for(given))
+    input_batch = decoded(ORDERS)
+    step(input_batch, messages_for(input_batch))
     postgresql.run(
         "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid <> pg_backend_pid()"
         " AND datname = current_database()"
@@ -327,24 +337,26 @@ def test_postgresql_types_that_a_table_takes(postgresql: Server) -> None:
         places = ", ".join(["%s"] * len(values))
         statement = f"INSERT INTO types ({', '.join(values)}) VALUES ({places})"
         connection.execute(statement, [v for _, v in values.values()])  # type: ignore[call-overload]
-    at = SqlSection(sql=postgresql.url, relation="types").source(Path("/"))
-    assert at.schema().names == list(values)
+    types_source = SqlSection(sql=postgresql.url, relation="types").source(Path("/"))
+    assert types_source.schema().names == list(values)
     take = tuple((name, f"its_{name}") for name in values)
     for name, (_, value) in values.items():
         if name in {"r", "d"}:
             continue
-        keys = pa.array([value], at.schema().field(name).type)
+        keys = pa.array([value], types_source.schema().field(name).type)
         if pa.types.is_string(keys.type):  # none is an error of the database's
             keys = pa.concat_arrays([keys, pa.array([f"{value}x", value.upper(), "", "\0"])])
         row = pa.RecordBatch.from_arrays([keys], ["key"])
-        other = "s" if name == "id" else "id"
-        pair = row.append_column("other", pa.array([values[other][1]] * row.num_rows))
-        for key in ((("key", name),), (("key", name), ("other", other))):
-            found, *others = apply(Lookup("t", key, take, at), decoded(pair)).rows.to_pylist()
-            assert list(found.values())[2:] == [v for _, v in values.values()]
+        other_column = "s" if name == "id" else "id"
+        pair = row.append_column("other", pa.array([values[other_column][1]] * row.num_rows))
+        for key in ((("key", name),), (("key", name), ("other", other_column))):
+            output_row, *others = apply(
+                Lookup("t", key, take, types_source), decoded(pair)
+            ).rows.to_pylist()
+            assert list(output_row.values())[2:] == [v for _, v in values.values()]
             assert all(row["its_id"] is None for row in others)
     with pytest.raises(SpecError, match="no column local of a type that a table takes"):
-        Lookup("t", (("key", "id"),), (("local", "f"),), at).columns(columns_of(row))
+        Lookup("t", (("key", "id"),), (("local", "f"),), types_source).columns(columns_of(row))
 
 
 @pytest.mark.parametrize("style", ["ISO, DMY", "SQL, DMY", "German", "Postgres, MDY"])
@@ -367,33 +379,33 @@ def test_what_a_server_of_postgresql_has_for_its_clients_changes_no_value(
     postgresql.run("CREATE TABLE dim (id INT, at TIMESTAMPTZ, day DATE, d FLOAT8, y BYTEA)")
     instants = ["0001-01-01 00:00:00+00", "2026-02-03 04:05:06.000001+00"]
     instants.append("9999-12-31 23:59:59.999999+00")
-    for n, at in enumerate(instants):
-        day = at.partition(" ")[0]
-        values = f"({n}, '{at}', DATE '{day}', 0.1::float8 + 0.2, '\\x5cff')"
+    for n, instant in enumerate(instants):
+        day = instant.partition(" ")[0]
+        values = f"({n}, '{instant}', DATE '{day}', 0.1::float8 + 0.2, '\\x5cff')"
         postgresql.run(f"INSERT INTO dim VALUES {values}")
     take = tuple((name, f"its_{name}") for name in ("at", "day", "d", "y"))
     source = SqlSection(sql=postgresql.url, relation="dim").source(Path("/"))
     rows = pa.RecordBatch.from_pydict({"id": [0, 1, 2]})
     expected = [
         {
-            "its_at": (moment := dt.datetime.fromisoformat(at)),
+            "its_at": (moment := dt.datetime.fromisoformat(instant)),
             "its_day": moment.date(),
             "its_d": 0.1 + 0.2,
             "its_y": b"\\\xff",
         }
-        for at in instants
+        for instant in instants
     ]
     lookup = Lookup("dim", (("id", "id"),), take, source)
     with source.held("", 1) as snapshot:
-        found = apply(lookup.pinned({"dim": snapshot}), decoded(rows)).rows.to_pylist()
-    assert [{n: v for n, v in row.items() if n != "id"} for row in found] == expected
-    keys = found[1]["its_at"], found[1]["its_day"]
+        output_rows = apply(lookup.pinned({"dim": snapshot}), decoded(rows)).rows.to_pylist()
+    assert [{n: v for n, v in row.items() if n != "id"} for row in output_rows] == expected
+    keys = output_rows[1]["its_at"], output_rows[1]["its_day"]
     for column, key in zip(("at", "day"), keys, strict=True):
         row = pa.RecordBatch.from_pydict(
             {"key": pa.array([key], source.schema().field(column).type)}
         )
-        by = Lookup("dim", (("key", column),), (("id", "its"),), source)
-        assert apply(by, decoded(row)).rows["its"].to_pylist() == [1]
+        lookup_by_column = Lookup("dim", (("key", column),), (("id", "its"),), source)
+        assert apply(lookup_by_column, decoded(row)).rows["its"].to_pylist() == [1]
 
 
 def test_the_password_is_read_where_it_is_needed(
@@ -417,7 +429,7 @@ def test_the_password_is_read_where_it_is_needed(
 
 
 @pytest.mark.parametrize(
-    ("url", "relation", "why"),
+    ("url", "relation", "message"),
     [
         ("sqlite:///nowhere/there.db", "customers", "can't be asked: unable to open"),
         ("sqlite:///etc/passwd", "customers", "can't be asked: file is not a database"),
@@ -426,12 +438,12 @@ def test_the_password_is_read_where_it_is_needed(
     ],
 )
 def test_what_is_not_there_is_told(
-    sqlite: Server, url: str | None, relation: str, why: str
+    sqlite: Server, url: str | None, relation: str, message: str
 ) -> None:
     """No file is made by a look, and what is missing is named: no other try would mend it."""
-    at = SqlSection(sql=url or sqlite.url, relation=relation).source(Path("/"))
-    with pytest.raises(SpecError, match=why):
-        at.version()
+    missing_source = SqlSection(sql=url or sqlite.url, relation=relation).source(Path("/"))
+    with pytest.raises(SpecError, match=message):
+        missing_source.version()
     assert not Path("/nowhere").exists()
 
 
@@ -461,11 +473,14 @@ def test_a_key_that_a_database_can_not_have_is_a_miss(postgresql: Server) -> Non
     """A number too large for its column, a text with NUL, a value of CHAR that is shorter."""
     postgresql.run("CREATE TABLE codes (small SMALLINT, code CHAR(5), n INT)")
     postgresql.run("INSERT INTO codes VALUES (1, 'DE', 49)")
-    at = SqlSection(sql=postgresql.url, relation="codes").source(Path("/"))
+    codes_source = SqlSection(sql=postgresql.url, relation="codes").source(Path("/"))
     rows = pa.RecordBatch.from_pydict({"n": [1, 2**40], "code": ["DE", "D\0"]})
-    for column, of in (("n", "small"), ("code", "code")):
-        found = apply(Lookup("codes", ((column, of),), (("n", "tel"),), at), decoded(rows))
-        assert found.rows["tel"].to_pylist() == [49, None]
+    for column, source_column in (("n", "small"), ("code", "code")):
+        output = apply(
+            Lookup("codes", ((column, source_column),), (("n", "tel"),), codes_source),
+            decoded(rows),
+        )
+        assert output.rows["tel"].to_pylist() == [49, None]
 
 
 _UNFIT = [
@@ -505,15 +520,15 @@ def test_a_value_that_a_table_can_not_have(
     server.run(f"CREATE TABLE odd (id INT, n INT, its {declared})")
     ignore = "IGNORE " if kind == "mysql" else ""
     server.run(f"INSERT {ignore}INTO odd VALUES (1, 10, {value}), (3, 30, NULL), (4, 40, NULL)")
-    at = SqlSection(sql=server.url, relation="odd").source(Path("/"))
-    lookup = Lookup("odd", (("customer", "id"),), (("n", "n"), ("its", "its")), at)
-    found = apply(lookup, decoded(ORDERS))
-    assert dead(found) == [(1, "rules", "lookup:odd:refused")]
-    assert found.rows["n"].to_pylist() == [30, None, None]
-    (detail,) = found.dead_detail.to_pylist()
+    odd_source = SqlSection(sql=server.url, relation="odd").source(Path("/"))
+    lookup = Lookup("odd", (("customer", "id"),), (("n", "n"), ("its", "its")), odd_source)
+    output = apply(lookup, decoded(ORDERS))
+    assert dead(output) == [(1, "rules", "lookup:odd:refused")]
+    assert output.rows["n"].to_pylist() == [30, None, None]
+    (detail,) = output.dead_detail.to_pylist()
     assert "its row has a value in its that is no" in detail
     assert "hush" not in detail
-    assert (found.lookups[0].hits, found.lookups[0].misses) == (1, 2)
+    assert (output.lookups[0].hits, output.lookups[0].misses) == (1, 2)
     only = replace(lookup, take=(("n", "n"),))
     assert apply(only, decoded(ORDERS)).rows["n"].to_pylist() == [30, 10, None, None]
 
@@ -522,8 +537,8 @@ def test_any_number_may_be_in_a_column_of_sqlite(sqlite: Server) -> None:
     """A float that is whole is a whole number."""
     sqlite.run("CREATE TABLE odd (id INT, its INT)")
     sqlite.run("INSERT INTO odd VALUES (1, 9e18)")
-    at = SqlSection(sql=sqlite.url, relation="odd").source(Path("/"))
-    lookup = Lookup("odd", (("customer", "id"),), (("its", "its"),), at)
+    odd_source = SqlSection(sql=sqlite.url, relation="odd").source(Path("/"))
+    lookup = Lookup("odd", (("customer", "id"),), (("its", "its"),), odd_source)
     assert apply(lookup, decoded(ORDERS)).rows["its"][1].as_py() == int(9e18)
 
 
@@ -538,31 +553,31 @@ def test_a_windrow_table_has_the_values_that_were_committed(
     texts = ["NaN", "-0.0", "", "\U0001f600", None, "5e-324", "0.1"]
     rows = pa.RecordBatch.from_pydict({"id": range(7), "f": floats, "t": texts})
     url = f"sqlite:///{tmp_path}/own.db"
-    place = f"{tmp_path}/own.db"
+    sink_uri = f"{tmp_path}/own.db"
     if kind == "postgres":
         url = request.getfixturevalue("database")
-        place = f"{url}#public.orders"
-    commit_rows(world_of(kind).sink_at(place, rows.schema), rows)
-    at = SqlSection(sql=url, relation="orders").source(tmp_path)
+        sink_uri = f"{url}#public.orders"
+    commit_rows(world_of(kind).sink_at(sink_uri, rows.schema), rows)
+    table_source = SqlSection(sql=url, relation="orders").source(tmp_path)
     take = (("f", "its_f"), ("t", "its_t"))
-    lookup = Lookup("own", (("id", "id"),), take, at, first_by=("_offset", False))
-    found = apply(lookup, decoded(rows)).rows
-    assert list(map(str, found["its_f"].to_pylist())) == list(map(str, floats))
-    assert found["its_t"].to_pylist() == texts
+    lookup = Lookup("own", (("id", "id"),), take, table_source, first_by=("_offset", False))
+    output_rows = apply(lookup, decoded(rows)).rows
+    assert list(map(str, output_rows["its_f"].to_pylist())) == list(map(str, floats))
+    assert output_rows["its_t"].to_pylist() == texts
 
 
 def test_two_sources_of_one_server_are_not_mixed_up(postgresql: Server) -> None:
     """They have the same table's name, in other schemas; each has a connection of its own."""
-    found = []
+    looked_up_names = []
     for name in ("one", "two"):
         postgresql.run(f"CREATE SCHEMA {name}")
         postgresql.run(f"CREATE TABLE {name}.shop (id INT, name TEXT)")
         postgresql.run(f"INSERT INTO {name}.shop VALUES (1, '{name}')")
         url = f"{postgresql.url}&options=-csearch_path%3D{name}"
-        at = SqlSection(sql=url, relation="shop").source(Path("/"))
-        lookup = Lookup("shop", (("customer", "id"),), (("name", "its"),), at)
-        found.append(apply(lookup, decoded(ORDERS)).rows["its"][1].as_py())
-    assert found == ["one", "two"]
+        shop_source = SqlSection(sql=url, relation="shop").source(Path("/"))
+        lookup = Lookup("shop", (("customer", "id"),), (("name", "its"),), shop_source)
+        looked_up_names.append(apply(lookup, decoded(ORDERS)).rows["its"][1].as_py())
+    assert looked_up_names == ["one", "two"]
 
 
 def test_a_server_that_ends_idle_transactions_ends_no_snapshot(postgresql: Server) -> None:
@@ -578,9 +593,9 @@ def test_a_server_that_ends_idle_transactions_ends_no_snapshot(postgresql: Serve
 def test_what_can_not_be_read_is_refused_without_its_value(postgresql: Server) -> None:
     """And the class of the error is right: another try mends no value, and no missing right."""
     postgresql.run("CREATE VIEW odd AS SELECT id, 1 / (id - 1) AS n FROM customers")
-    at = SqlSection(sql=postgresql.url, relation="odd").source(Path("/"))
+    odd_source = SqlSection(sql=postgresql.url, relation="odd").source(Path("/"))
     with pytest.raises(RefusedError, match="has a value that can't be read"):
-        apply(Lookup("odd", (("customer", "id"),), (("n", "n"),), at), decoded(ORDERS))
+        apply(Lookup("odd", (("customer", "id"),), (("n", "n"),), odd_source), decoded(ORDERS))
     postgresql.run("CREATE VIEW denied AS SELECT 1 AS id, 'x'::text AS name")
     postgresql.run("DROP ROLE IF EXISTS stranger")
     postgresql.run("CREATE ROLE stranger LOGIN")

@@ -37,10 +37,10 @@ def test_an_offset_is_never_negative() -> None:
 
 def test_marks_and_topics_come_in_any_order() -> None:
     """`of` sorts them, start marks too; and without start marks there are none."""
-    other = TopicSeen("a", "id-a", 1)
+    other_topic = TopicSeen("a", "id-a", 1)
     start_marks = (Mark("t", 0, 1, "position"), Mark("t", 1, 2, "position"))
-    found = Boundary.of(7, "c", [*SEEN, other], [M1, M0], start_marks[::-1])
-    assert found == Boundary(7, "c", (other, *SEEN), (M0, M1), start_marks)
+    boundary = Boundary.of(7, "c", [*SEEN, other_topic], [M1, M0], start_marks[::-1])
+    assert boundary == Boundary(7, "c", (other_topic, *SEEN), (M0, M1), start_marks)
     assert Boundary.of(7, "c", SEEN, [M0]) == Boundary(7, "c", SEEN, (M0,), ())
 
 
@@ -101,24 +101,26 @@ def test_a_boundary_says_where_it_cuts() -> None:
     """Its mark; 0 for a partition that was added to a known topic later; nothing for
     one that it left out, and for other topics.
     """
-    found = Boundary(
+    boundary = Boundary(
         datetime(2026, 1, 2, tzinfo=UTC),
         "c",
         (TopicSeen("t", "id", 2), TopicSeen("u", "id-u", 0)),
         (M1,),
     )
     later = Mark("t", 2, 0, "clamped")
-    asked = {
+    mark_by_tp = {
         T0: None,
         T1: M1,
         T2: later,
         TopicPartition("u", 0): Mark("u", 0, 0, "clamped"),
         TopicPartition("v", 0): None,
     }
-    assert {tp: found.cut(tp) for tp in asked} == asked
-    assert found.cuts(asked) == {tp: mark for tp, mark in asked.items() if mark is not None}
-    assert found.by_tp() == {T1: M1}
-    assert found.by_topic() == {t.topic: t for t in found.topics}
+    assert {tp: boundary.cut(tp) for tp in mark_by_tp} == mark_by_tp
+    assert boundary.cuts(mark_by_tp) == {
+        tp: mark for tp, mark in mark_by_tp.items() if mark is not None
+    }
+    assert boundary.by_tp() == {T1: M1}
+    assert boundary.by_topic() == {t.topic: t for t in boundary.topics}
 
 
 def test_a_boundary_is_json() -> None:
@@ -126,15 +128,15 @@ def test_a_boundary_is_json() -> None:
 
     It comes back as it was, and what breaks an invariant doesn't.
     """
-    found = Boundary(7, "c", SEEN, (M0,), (Mark("t", 0, 1, "position"),))
-    text = to_json(found)
+    boundary = Boundary(7, "c", SEEN, (M0,), (Mark("t", 0, 1, "position"),))
+    text = to_json(boundary)
     assert (
         text
         == '{"label":7,"cluster_id":"c","topics":[{"topic":"t","topic_id":"id","partitions":2}],'
         '"marks":[{"topic":"t","partition":0,"offset":5,"how":"settled","leader_epoch":3}],'
         '"begins":[{"topic":"t","partition":0,"offset":1,"how":"position","leader_epoch":null}]}'
     )
-    assert from_json(text, Boundary) == from_json(text.encode(), Boundary) == found
+    assert from_json(text, Boundary) == from_json(text.encode(), Boundary) == boundary
     for broken in (
         text.replace('"offset":5', '"offset":-5'),
         text.replace("settled", "guessed"),

@@ -48,7 +48,7 @@ def field(low: int, high: int) -> st.SearchStrategy[str]:
     return st.one_of(st.just("*"), st.integers(1, high + 3).map(lambda n: f"*/{n}"), listed)
 
 
-def known(expression: str) -> bool:
+def is_grid(expression: str) -> bool:
     """Returns whether it is a grid: some days never come, and some combinations are refused."""
     try:
         return cron(expression) == expression
@@ -62,7 +62,9 @@ DAYS = st.one_of(
     st.tuples(field(1, 31), field(1, 12), st.just("*")),
     st.tuples(field(1, 31), st.just("*"), field(0, 7)),
 )
-CRONS = st.tuples(TIMES, DAYS).map(lambda fields: " ".join([*fields[0], *fields[1]])).filter(known)
+CRONS = (
+    st.tuples(TIMES, DAYS).map(lambda fields: " ".join([*fields[0], *fields[1]])).filter(is_grid)
+)
 STARTS = st.datetimes(datetime(2020, 1, 1), datetime(2040, 1, 1), timezones=st.just(UTC))  # noqa: DTZ001
 
 
@@ -85,11 +87,11 @@ def test_dagster_sees_the_same_windows(expression: str, moment: datetime) -> Non
         cron_schedule=expression,
         timezone="UTC",
     )
-    theirs = [
+    dagster_windows = [
         partitions.time_window_for_partition_key(key)
         for key in partitions.get_partition_keys(current_time=labels[-1] + timedelta(days=1))
     ]
-    assert [(w.start.timestamp(), w.end.timestamp()) for w in theirs][:2] == [
+    assert [(w.start.timestamp(), w.end.timestamp()) for w in dagster_windows][:2] == [
         (a.timestamp(), b.timestamp()) for a, b in pairwise(labels)
     ]
 
@@ -115,11 +117,11 @@ def test_labels_back_are_the_last_ones(expression: str, upto: datetime, count: i
     """As many as asked for, none later than the instant, none left out, in the order of
     time; a label is its own last one.
     """
-    found = labels_back(expression, upto, count)
-    assert len(found) == count
-    assert found[-1:] == [at_or_before(expression, upto)] * bool(count)
-    assert all(after(expression, a) == b for a, b in pairwise(found))
-    assert labels_back(expression, found[-1], count) == found if found else True
+    labels = labels_back(expression, upto, count)
+    assert len(labels) == count
+    assert labels[-1:] == [at_or_before(expression, upto)] * bool(count)
+    assert all(after(expression, a) == b for a, b in pairwise(labels))
+    assert labels_back(expression, labels[-1], count) == labels if labels else True
 
 
 @pytest.mark.parametrize(
@@ -204,15 +206,15 @@ def test_windows_of_a_range_touch(start: datetime, count: int, grid: str) -> Non
 
 
 @given(MOMENTS, st.timedeltas(timedelta(0), timedelta(days=2)))
-def test_labels_lie_after_the_first_and_up_to_the_last(after: datetime, length: timedelta) -> None:
+def test_labels_lie_after_the_first_and_up_to_the_last(start: datetime, length: timedelta) -> None:
     """Exactly the grid's instants of (after, upto]."""
-    upto = after + length
+    upto = start + length
     expected = []
-    at = after.replace(minute=0, second=0, microsecond=0)
-    while at <= upto:
-        expected += [at] * (after < at)
-        at += timedelta(hours=1)
-    assert labels_between("hourly", after, upto) == expected
+    label = start.replace(minute=0, second=0, microsecond=0)
+    while label <= upto:
+        expected += [label] * (start < label)
+        label += timedelta(hours=1)
+    assert labels_between("hourly", start, upto) == expected
 
 
 @pytest.mark.parametrize(
@@ -361,7 +363,7 @@ def test_time_has_its_ends() -> None:
     first, last = datetime(1970, 1, 1, tzinfo=UTC), datetime(9000, 1, 1, tzinfo=UTC)
     assert window_at("p", "hourly", first).start == first
     assert window_at("p", "hourly", last - HOUR).end == last
-    for start, what, do in (
+    for start, message, advice in (
         (
             first - HOUR,
             "1969-12-31T23:00:00Z lies before 1970",
@@ -373,12 +375,16 @@ def test_time_has_its_ends() -> None:
             "Choose a window before 9000-01-01T00:00:00Z.",
         ),
     ):
-        with pytest.raises(SpecError) as told:
+        with pytest.raises(SpecError) as excinfo:
             window_at("p", "hourly", start)
-        assert (told.value.what, told.value.stage, told.value.do) == (what, "plan", do)
+        assert (excinfo.value.what, excinfo.value.stage, excinfo.value.do) == (
+            message,
+            "plan",
+            advice,
+        )
 
 
-def told(grid: str, text: str) -> WindrowError:
+def error_of(grid: str, text: str) -> WindrowError:
     """What is said of a text."""
     with pytest.raises(WindrowError) as error:
         parse_windows("p", grid, text)
@@ -386,7 +392,7 @@ def told(grid: str, text: str) -> WindrowError:
 
 
 @pytest.mark.parametrize(
-    ("grid", "text", "what", "do"),
+    ("grid", "text", "message", "advice"),
     [
         (
             "weekly",
@@ -445,11 +451,13 @@ def told(grid: str, text: str) -> WindrowError:
         ),
     ],
 )
-def test_a_wrong_text_is_told_with_what_to_do(grid: str, text: str, what: str, do: str) -> None:
+def test_a_wrong_text_is_told_with_what_to_do(
+    grid: str, text: str, message: str, advice: str
+) -> None:
     """It is named as it was written."""
-    error = told(grid, text)
-    assert error.what.startswith(what)
-    assert error.do.startswith(do)
+    error = error_of(grid, text)
+    assert error.what.startswith(message)
+    assert error.do.startswith(advice)
     assert error.stage == "plan"
 
 
@@ -458,7 +466,7 @@ def test_a_hundred_thousand_windows_may_be_named(monkeypatch: pytest.MonkeyPatch
     assert len(parse_windows("p", BATCH, "0/100000")) == 100_000
     monkeypatch.setattr("windrow.ingest.model.grid._WINDOWS_MAX", 2)
     assert len(parse_windows("p", "hourly", "2026-01-02T03:00:00Z/2026-01-02T05:00:00Z")) == 2
-    error = told("hourly", "2026-01-02T03:00:00Z/2026-01-02T06:00:00Z")
+    error = error_of("hourly", "2026-01-02T03:00:00Z/2026-01-02T06:00:00Z")
     assert error.what == "2026-01-02T03:00:00Z/2026-01-02T06:00:00Z names more than 2 windows"
 
 
@@ -488,4 +496,4 @@ def test_an_expression_has_an_end(minutes: int, hour: str, length: int, fine: bo
     """At most 500 characters, for each is read by several programs."""
     expression = f"{','.join('1' * minutes)} {hour} * * *"
     assert len(expression) == length
-    assert known(expression) == fine
+    assert is_grid(expression) == fine

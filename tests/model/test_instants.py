@@ -26,12 +26,12 @@ EAST = timezone(timedelta(hours=2))
 )
 def test_an_instant_in_any_zone_is_one_in_utc(text: str) -> None:
     """Spaces around it are no matter; the clock is UTC's."""
-    found = parse_instant(text)
-    assert (found, found.tzinfo) == (datetime(2026, 1, 2, 3, tzinfo=UTC), UTC)
+    instant = parse_instant(text)
+    assert (instant, instant.tzinfo) == (datetime(2026, 1, 2, 3, tzinfo=UTC), UTC)
 
 
 @pytest.mark.parametrize(
-    ("text", "what", "do"),
+    ("text", "message", "advice"),
     [
         ("yesterday", "is not an instant", "write it like 2026-01-02T03:00:00Z"),
         ("", "is not an instant", "write it like 2026-01-02T03:00:00Z"),
@@ -44,17 +44,23 @@ def test_an_instant_in_any_zone_is_one_in_utc(text: str) -> None:
         ),
     ],
 )
-def test_what_is_no_instant_says_what_it_is_and_what_to_do(text: str, what: str, do: str) -> None:
+def test_what_is_no_instant_says_what_it_is_and_what_to_do(
+    text: str, message: str, advice: str
+) -> None:
     """Also what was probably meant."""
-    with pytest.raises(InstantError) as told:
+    with pytest.raises(InstantError) as excinfo:
         parse_instant(text)
-    assert (told.value.what, told.value.do, str(told.value)) == (what, do, f"{what}: {do}")
+    assert (excinfo.value.message, excinfo.value.advice, str(excinfo.value)) == (
+        message,
+        advice,
+        f"{message}: {advice}",
+    )
 
 
 def test_a_datetime_is_put_into_utc() -> None:
     """One without a time zone is refused: it may mean any instant of a day."""
-    found = to_utc(datetime(2026, 1, 2, 5, tzinfo=EAST))
-    assert (found, found.tzinfo) == (datetime(2026, 1, 2, 3, tzinfo=UTC), UTC)
+    instant = to_utc(datetime(2026, 1, 2, 5, tzinfo=EAST))
+    assert (instant, instant.tzinfo) == (datetime(2026, 1, 2, 3, tzinfo=UTC), UTC)
     with pytest.raises(
         InstantError, match=r"^has no time zone: give the datetime a tzinfo, such as datetime.UTC$"
     ):

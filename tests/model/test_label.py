@@ -30,10 +30,10 @@ def test_labels_of_a_kind_are_in_order(pair: tuple[Label, Label]) -> None:
     """Of two labels of one pipeline exactly one is later, or they are equal; numbers'
     texts are in the same order.
     """
-    one, other = pair
-    assert [is_later(one, other), one == other, is_later(other, one)].count(True) == 1
-    if isinstance(one, int):
-        assert is_later(one, other) == (label_text(one) > label_text(other))
+    first, second = pair
+    assert [is_later(first, second), first == second, is_later(second, first)].count(True) == 1
+    if isinstance(first, int):
+        assert is_later(first, second) == (label_text(first) > label_text(second))
 
 
 def test_instants_and_numbers_are_in_no_order() -> None:

@@ -24,19 +24,22 @@ _parts = st.builds(
 @given(st.lists(_parts, max_size=6))
 def test_the_parts_of_each_lookup_are_summed_up(parts: list[LookedUp]) -> None:
     """By name: numbers and checksums are sums, the time is from the first to the last."""
-    assert [one.lookup for one in merged(parts)] == sorted({part.lookup for part in parts})
-    for one in merged(parts):
-        mine = [part for part in parts if part.lookup == one.lookup]
+    assert [total.lookup for total in merged(parts)] == sorted({part.lookup for part in parts})
+    for total in merged(parts):
+        own_parts = [part for part in parts if part.lookup == total.lookup]
         for name in ("keys", "hits", "misses", "requests"):
-            assert getattr(one, name) == sum(getattr(part, name) for part in mine)
-        assert int(one.answers, 16) == sum(int(part.answers, 16) for part in mine) % 2**64
-        begins = [part.first_at for part in mine if part.first_at is not None]
-        ends = [part.last_at for part in mine if part.last_at is not None]
-        assert (one.first_at, one.last_at) == (min(begins, default=None), max(ends, default=None))
+            assert getattr(total, name) == sum(getattr(part, name) for part in own_parts)
+        assert int(total.answers, 16) == sum(int(part.answers, 16) for part in own_parts) % 2**64
+        begins = [part.first_at for part in own_parts if part.first_at is not None]
+        ends = [part.last_at for part in own_parts if part.last_at is not None]
+        assert (total.first_at, total.last_at) == (
+            min(begins, default=None),
+            max(ends, default=None),
+        )
 
 
 @given(st.lists(_parts, max_size=4), st.lists(_parts, max_size=4))
-def test_sums_of_sums_are_sums(some: list[LookedUp], more: list[LookedUp]) -> None:
+def test_sums_of_sums_are_sums(parts: list[LookedUp], more: list[LookedUp]) -> None:
     """A split's batches, a window's splits: in whatever order they come together."""
-    assert merged([*merged(some), *merged(more)]) == merged([*some, *more])
-    assert merged([*more, *some]) == merged([*some, *more])
+    assert merged([*merged(parts), *merged(more)]) == merged([*parts, *more])
+    assert merged([*more, *parts]) == merged([*parts, *more])

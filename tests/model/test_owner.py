@@ -16,7 +16,7 @@ def test_the_same_binding_passes() -> None:
 
 
 @pytest.mark.parametrize(
-    ("mine", "error", "says", "do"),
+    ("expected", "error", "message", "advice"),
     [
         (
             TableOwner("returns", "ledger-2", "daily"),
@@ -39,13 +39,13 @@ def test_the_same_binding_passes() -> None:
     ],
 )
 def test_each_difference_has_its_own_way_out(
-    mine: TableOwner, error: type[RefusedError], says: str, do: str
+    expected: TableOwner, error: type[RefusedError], message: str, advice: str
 ) -> None:
     """The pipeline is held against it first, for nothing else matters then; the grid
     next; the ledger last.
     """
     with pytest.raises(error) as refused:
-        refuse_other_owner("t", BOUND, mine)
-    assert (refused.value.what, refused.value.stage) == (says, "setup")
-    assert do in refused.value.do
-    assert ("See " in refused.value.do) == ("ledger" in says), "backups are of ledgers alone"
+        refuse_other_owner("t", BOUND, expected)
+    assert (refused.value.what, refused.value.stage) == (message, "setup")
+    assert advice in refused.value.do
+    assert ("See " in refused.value.do) == ("ledger" in message), "backups are of ledgers alone"

@@ -75,7 +75,7 @@ def test_ranges_are_covered_under_their_topics_ids() -> None:
 
 
 @pytest.mark.parametrize(
-    ("other", "overlap"),
+    ("other_range", "overlap"),
     [
         (Covered("id", 0, 4, 6), True),
         (Covered("id", 0, 6, 7), True),
@@ -87,7 +87,10 @@ def test_ranges_are_covered_under_their_topics_ids() -> None:
         (Covered("anew", 0, 5, 9), False),
     ],
 )
-def test_an_overlap_is_an_offset_in_both(other: Covered, overlap: bool) -> None:
+def test_an_overlap_is_an_offset_in_both(other_range: Covered, overlap: bool) -> None:
     """Of the same topic-partition; ranges that touch share none. Whichever is asked."""
-    mine = Covered("id", 0, 5, 9)
-    assert (mine.overlaps(other), other.overlaps(mine)) == (overlap, overlap)
+    offset_range = Covered("id", 0, 5, 9)
+    assert (offset_range.overlaps(other_range), other_range.overlaps(offset_range)) == (
+        overlap,
+        overlap,
+    )

@@ -72,10 +72,10 @@ def test_a_detail_in_words(reason: str, detail: str | None, words: str) -> None:
 def test_words_have_an_end(length: int, shown: int) -> None:
     """At most 200 characters, the last three of which say that there was more."""
     path = "$." + "a" * (length - len("$. expected int"))
-    found = in_words("wrong_type", f"Expected int - at {path}")
-    assert len(found) == shown
-    assert found.endswith("..." if length > shown else " expected int")
-    assert found.removesuffix("...") == f"{path} expected int"[: len(found.removesuffix("..."))]
+    words = in_words("wrong_type", f"Expected int - at {path}")
+    assert len(words) == shown
+    assert words.endswith("..." if length > shown else " expected int")
+    assert words.removesuffix("...") == f"{path} expected int"[: len(words.removesuffix("..."))]
 
 
 def add(refusals: Refusals, reasons: list[str], details: list[str | None] | list[str]) -> None:
@@ -111,7 +111,7 @@ def test_refusals_are_counted_by_kind() -> None:
     add(refusals, ["c", "b"], [None, None])
     add(refusals, [], [])
     assert [n for _, n in kinds_of(refusals)] == [2, 2, 1]
-    assert [what[-1] for what, _ in kinds_of(refusals)] == ["b", "c", "a"]
+    assert [kind[-1] for kind, _ in kinds_of(refusals)] == ["b", "c", "a"]
 
 
 def test_kinds_are_told_apart_by_their_details() -> None:
@@ -152,9 +152,9 @@ def test_at_most_two_hundred_kinds_are_kept() -> None:
     refusals = Refusals()
     add(refusals, [f"{n:03}" for n in range(201)], [None] * 201)
     add(refusals, ["000", "199", "200", "999"], [None] * 4)
-    found = dict(kinds_of(refusals))
-    assert found[OTHERS] == 3 + 190
-    assert sorted(found.values())[-3:] == [2, 2, 193]
+    count_by_kind = dict(kinds_of(refusals))
+    assert count_by_kind[OTHERS] == 3 + 190
+    assert sorted(count_by_kind.values())[-3:] == [2, 2, 193]
 
 
 def test_bounded_keeps_the_most_frequent() -> None:

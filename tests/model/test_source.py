@@ -109,11 +109,11 @@ def test_a_position_on_a_command_line(text: str, expected: Initializer) -> None:
 )
 def test_what_is_no_position_says_why(text: str, words: str) -> None:
     """With what was written, and where to read what it can be."""
-    with pytest.raises(SpecError, match=words) as told:
+    with pytest.raises(SpecError, match=words) as excinfo:
         parse_initializer(text, ["a"])
-    assert told.value.what.startswith(f"{text!r} is not a position: ")
-    assert told.value.stage == "spec"
-    assert "windrow peek --help" in told.value.do
+    assert excinfo.value.what.startswith(f"{text!r} is not a position: ")
+    assert excinfo.value.stage == "spec"
+    assert "windrow peek --help" in excinfo.value.do
 
 
 @pytest.mark.parametrize("topics", [[], ["a", "b"]])

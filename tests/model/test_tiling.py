@@ -14,20 +14,20 @@ from windrow.ingest.model.tiling import between, clamped, refuse_other_source
 T0, T1, U0 = TopicPartition("t", 0), TopicPartition("t", 1), TopicPartition("u", 0)
 
 
-def moved(own: Mark, lower: Mark | None = None, upper: Mark | None = None) -> Mark:
+def move_mark(own_mark: Mark, lower: Mark | None = None, upper: Mark | None = None) -> Mark:
     """One mark between its neighbours'."""
     below = None if lower is None else boundary(hour(1), lower)
     above = None if upper is None else boundary(hour(3), upper)
-    (found,) = clamped(boundary(hour(2), own), below, above).marks
-    return found
+    (moved_mark,) = clamped(boundary(hour(2), own_mark), below, above).marks
+    return moved_mark
 
 
-def marks(found: Boundary) -> list[tuple[str, int, int, str]]:
+def marks(clamped_boundary: Boundary) -> list[tuple[str, int, int, str]]:
     """All marks, in short."""
-    return [(m.topic, m.partition, m.offset, m.how) for m in found.marks]
+    return [(m.topic, m.partition, m.offset, m.how) for m in clamped_boundary.marks]
 
 
-def place(error: WindrowError) -> tuple[str, str | None, int | None, int | None]:
+def error_position(error: WindrowError) -> tuple[str, str | None, int | None, int | None]:
     """Where an error says it is."""
     return error.stage, error.topic, error.partition, error.offset
 
@@ -36,7 +36,7 @@ def place(error: WindrowError) -> tuple[str, str | None, int | None, int | None]
 
 
 @pytest.mark.parametrize(
-    ("own", "lower", "expected"),
+    ("own_mark", "lower", "expected"),
     [
         (mark(5), mark(4), mark(5)),
         (mark(5), mark(5, "end"), mark(5)),
@@ -48,15 +48,17 @@ def place(error: WindrowError) -> tuple[str, str | None, int | None, int | None]
         (mark(5, "end"), mark(5, "log_start"), mark(5, "end")),
     ],
 )
-def test_a_mark_is_at_least_its_lower_neighbours(own: Mark, lower: Mark, expected: Mark) -> None:
+def test_a_mark_is_at_least_its_lower_neighbours(
+    own_mark: Mark, lower: Mark, expected: Mark
+) -> None:
     """Moved only where it lies below; a log start exactly at a cut that is proven lost
     nothing, at another log start it may have.
     """
-    assert moved(own, lower=lower) == expected
+    assert move_mark(own_mark, lower=lower) == expected
 
 
 @pytest.mark.parametrize(
-    ("own", "upper", "expected"),
+    ("own_mark", "upper", "expected"),
     [
         (mark(5), mark(6), mark(5)),
         (mark(5), mark(5, "end"), mark(5)),
@@ -66,28 +68,34 @@ def test_a_mark_is_at_least_its_lower_neighbours(own: Mark, lower: Mark, expecte
         (mark(5, "end"), mark(4, "log_start"), mark(4, "clamped")),
     ],
 )
-def test_a_mark_is_at_most_its_upper_neighbours(own: Mark, upper: Mark, expected: Mark) -> None:
+def test_a_mark_is_at_most_its_upper_neighbours(
+    own_mark: Mark, upper: Mark, expected: Mark
+) -> None:
     """Moved only where it lies above; one that was a log start still is: what lay
     before it is gone.
     """
-    assert moved(own, upper=upper) == expected
+    assert move_mark(own_mark, upper=upper) == expected
 
 
 @pytest.mark.parametrize(
-    ("own", "lower", "expected"),
+    ("own_epoch", "lower", "expected"),
     [(7, 6, 6), (6, 7, 6), (7, None, 7), (None, 6, 6), (None, None, None), (0, 7, 0), (7, 0, 0)],
 )
 def test_of_two_witnesses_at_one_offset_the_older_counts(
-    own: int | None, lower: int | None, expected: int | None
+    own_epoch: int | None, lower: int | None, expected: int | None
 ) -> None:
     """It tells of more; epoch 0 is a witness too."""
-    assert moved(mark(5, "end", own), lower=mark(5, "settled", lower)) == mark(5, "end", expected)
-    assert moved(mark(5, "end", own), upper=mark(5, "settled", lower)) == mark(5, "end", expected)
+    assert move_mark(mark(5, "end", own_epoch), lower=mark(5, "settled", lower)) == mark(
+        5, "end", expected
+    )
+    assert move_mark(mark(5, "end", own_epoch), upper=mark(5, "settled", lower)) == mark(
+        5, "end", expected
+    )
 
 
 def test_a_witness_of_another_offset_is_not_taken_over() -> None:
     """It says nothing of what lies between."""
-    assert moved(
+    assert move_mark(
         mark(5, "end", None), lower=mark(4, "settled", 1), upper=mark(6, "settled", 1)
     ) == mark(5, "end", None)
 
@@ -97,69 +105,69 @@ def test_a_witness_of_another_offset_is_not_taken_over() -> None:
 
 def test_alone_a_boundary_stays_what_it_is() -> None:
     """Without neighbours nothing is moved or forgotten, its start marks included."""
-    own = boundary(
+    own_boundary = boundary(
         hour(2),
         mark(5),
         mark(3, topic="u"),
         start_marks=(mark(2, "position", topic="u"),),
         seen={"v": 4},
     )
-    assert clamped(own, None, None) == own
+    assert clamped(own_boundary, None, None) == own_boundary
 
 
 def test_what_only_the_lower_neighbour_knows_is_carried_on() -> None:
     """A topic that isn't selected any more is `removed` there, and its topic is still known."""
-    found = clamped(
+    clamped_boundary = clamped(
         boundary(hour(2), mark(5)), boundary(hour(1), mark(3), mark(9, "end", 4, topic="u")), None
     )
-    assert found.marks == (mark(5), mark(9, "removed", 4, topic="u"))
-    assert found.topics == (TopicSeen("t", "id-t", 1), TopicSeen("u", "id-u", 1))
-    assert (found.label, found.cluster_id) == (hour(2), "c")
+    assert clamped_boundary.marks == (mark(5), mark(9, "removed", 4, topic="u"))
+    assert clamped_boundary.topics == (TopicSeen("t", "id-t", 1), TopicSeen("u", "id-u", 1))
+    assert (clamped_boundary.label, clamped_boundary.cluster_id) == (hour(2), "c")
 
 
-@pytest.mark.parametrize(("partitions", "how"), [(1, "clamped"), (2, "removed")])
+@pytest.mark.parametrize(("partitions", "origin"), [(1, "clamped"), (2, "removed")])
 def test_a_partition_that_was_not_there_yet_is_clamped_not_removed(
-    partitions: int, how: str
+    partitions: int, origin: str
 ) -> None:
     """Resolved before the partition was added, frozen after a lower one that has it: it is read on.
 
     Seen and not chosen, it isn't.
     """
     lower = boundary(hour(1), mark(3), mark(4, partition=1))
-    found = clamped(boundary(hour(2), mark(5), seen={"t": partitions}), lower, None)
-    assert marks(found) == [("t", 0, 5, "settled"), ("t", 1, 4, how)]
+    clamped_boundary = clamped(boundary(hour(2), mark(5), seen={"t": partitions}), lower, None)
+    assert marks(clamped_boundary) == [("t", 0, 5, "settled"), ("t", 1, 4, origin)]
 
 
-@pytest.mark.parametrize(("lower", "own"), [(1, 2), (2, 1)])
-def test_a_topic_has_the_most_partitions_that_were_seen(lower: int, own: int) -> None:
+@pytest.mark.parametrize(("lower", "own_partitions"), [(1, 2), (2, 1)])
+def test_a_topic_has_the_most_partitions_that_were_seen(lower: int, own_partitions: int) -> None:
     """Whichever of the two was resolved later saw more; what one of them counted is
     never forgotten.
     """
-    found = clamped(
-        boundary(hour(2), mark(5), seen={"t": own}),
+    clamped_boundary = clamped(
+        boundary(hour(2), mark(5), seen={"t": own_partitions}),
         boundary(hour(1), mark(3), seen={"t": lower}),
         None,
     )
-    assert found.topics == (TopicSeen("t", "id-t", 2),)
+    assert clamped_boundary.topics == (TopicSeen("t", "id-t", 2),)
 
 
 def test_what_the_upper_neighbour_does_not_know_is_left_out() -> None:
     """It is not read before some later boundary: neither mark nor topic nor start mark."""
-    own = boundary(
+    own_boundary = boundary(
         hour(2), mark(5), mark(3, topic="u"), start_marks=(mark(2, "position", topic="u"),)
     )
-    found = clamped(own, None, boundary(hour(3), mark(8)))
-    assert found == boundary(hour(2), mark(5))
+    clamped_boundary = clamped(own_boundary, None, boundary(hour(3), mark(8)))
+    assert clamped_boundary == boundary(hour(2), mark(5))
 
 
 def test_a_partition_that_the_upper_neighbour_has_at_0_is_at_0() -> None:
     """One that was added after the upper boundary was resolved belongs, whole, to a
     later window.
     """
-    found = clamped(
+    clamped_boundary = clamped(
         boundary(hour(2), mark(5), mark(3, partition=1)), None, boundary(hour(3), mark(8))
     )
-    assert marks(found) == [("t", 0, 5, "settled"), ("t", 1, 0, "clamped")]
+    assert marks(clamped_boundary) == [("t", 0, 5, "settled"), ("t", 1, 0, "clamped")]
 
 
 def test_a_partition_that_is_not_chosen_but_read_around_is_carried_on() -> None:
@@ -167,8 +175,8 @@ def test_a_partition_that_is_not_chosen_but_read_around_is_carried_on() -> None:
     unless it is cut here, nobody reads what it held.
     """
     lower, upper = boundary(hour(1), mark(3)), boundary(hour(3), mark(8), mark(6, partition=1))
-    found = clamped(boundary(hour(2), mark(5), seen={"t": 2}), lower, upper)
-    assert marks(found) == [("t", 0, 5, "settled"), ("t", 1, 0, "removed")]
+    clamped_boundary = clamped(boundary(hour(2), mark(5), seen={"t": 2}), lower, upper)
+    assert marks(clamped_boundary) == [("t", 0, 5, "settled"), ("t", 1, 0, "removed")]
     assert marks(clamped(boundary(hour(2), mark(5), seen={"t": 2}), lower, None)) == [
         ("t", 0, 5, "settled")
     ]
@@ -177,14 +185,16 @@ def test_a_partition_that_is_not_chosen_but_read_around_is_carried_on() -> None:
 def test_a_partition_that_only_the_lower_neighbour_lacks_keeps_its_own_cut() -> None:
     """It was added since, is chosen here and read above: nothing is carried on over its mark."""
     lower, upper = boundary(hour(1), mark(3)), boundary(hour(3), mark(8), mark(6, partition=1))
-    found = clamped(boundary(hour(2), mark(5), mark(4, partition=1)), lower, upper)
-    assert marks(found) == [("t", 0, 5, "settled"), ("t", 1, 4, "settled")]
+    clamped_boundary = clamped(boundary(hour(2), mark(5), mark(4, partition=1)), lower, upper)
+    assert marks(clamped_boundary) == [("t", 0, 5, "settled"), ("t", 1, 4, "settled")]
 
 
 def test_a_topic_that_the_lower_neighbour_lacks_is_kept_as_it_was_seen() -> None:
     """Its number of partitions is nobody else's, also where that is none."""
-    found = clamped(boundary(hour(2), mark(5), seen={"u": 0}), boundary(hour(1), mark(3)), None)
-    assert found.topics == (TopicSeen("t", "id-t", 1), TopicSeen("u", "id-u", 0))
+    clamped_boundary = clamped(
+        boundary(hour(2), mark(5), seen={"u": 0}), boundary(hour(1), mark(3)), None
+    )
+    assert clamped_boundary.topics == (TopicSeen("t", "id-t", 1), TopicSeen("u", "id-u", 0))
 
 
 def test_a_partition_that_the_lower_neighbour_cuts_keeps_that_cut() -> None:
@@ -195,18 +205,18 @@ def test_a_partition_that_the_lower_neighbour_cuts_keeps_that_cut() -> None:
         boundary(hour(1), mark(3), mark(4, partition=1)),
         boundary(hour(3), mark(8), mark(6, partition=1)),
     )
-    found = clamped(boundary(hour(2), mark(5), seen={"t": 2}), lower, upper)
-    assert marks(found) == [("t", 0, 5, "settled"), ("t", 1, 4, "removed")]
+    clamped_boundary = clamped(boundary(hour(2), mark(5), seen={"t": 2}), lower, upper)
+    assert marks(clamped_boundary) == [("t", 0, 5, "settled"), ("t", 1, 4, "removed")]
 
 
 def test_a_topic_that_only_the_upper_neighbour_knows_is_not_read_yet() -> None:
     """It begins where the upper one says, not here."""
-    found = clamped(
+    clamped_boundary = clamped(
         boundary(hour(2), mark(5)),
         boundary(hour(1), mark(3)),
         boundary(hour(3), mark(8), mark(6, topic="u")),
     )
-    assert found == boundary(hour(2), mark(5))
+    assert clamped_boundary == boundary(hour(2), mark(5))
 
 
 # --------------------------------------------------------------------------------------------------
@@ -214,35 +224,39 @@ def test_a_topic_that_only_the_upper_neighbour_knows_is_not_read_yet() -> None:
 
 def test_a_begin_is_kept_only_where_the_lower_neighbour_does_not_know_the_topic_partition() -> None:
     """Where it is known, the window begins at the lower neighbour's cut."""
-    own = boundary(
+    own_boundary = boundary(
         hour(2),
         mark(5),
         mark(7, topic="u"),
         start_marks=(mark(1, "position"), mark(2, "position", topic="u")),
     )
-    found = clamped(own, boundary(hour(1), mark(3)), None)
-    assert found.start_marks == (mark(2, "position", topic="u"),)
-    assert marks(found) == [("t", 0, 5, "settled"), ("u", 0, 7, "settled")]
+    clamped_boundary = clamped(own_boundary, boundary(hour(1), mark(3)), None)
+    assert clamped_boundary.start_marks == (mark(2, "position", topic="u"),)
+    assert marks(clamped_boundary) == [("t", 0, 5, "settled"), ("u", 0, 7, "settled")]
 
 
 def test_a_begin_is_moved_down_with_its_cut() -> None:
     """Behind its cut it would be no boundary; it stays what it is where it lies below."""
-    own = boundary(hour(2), mark(5), start_marks=(mark(4, "position"),))
-    assert clamped(own, None, boundary(hour(3), mark(3))).start_marks == (mark(3, "clamped"),)
-    assert clamped(own, None, boundary(hour(3), mark(4))).start_marks == (mark(4, "position"),)
+    own_boundary = boundary(hour(2), mark(5), start_marks=(mark(4, "position"),))
+    assert clamped(own_boundary, None, boundary(hour(3), mark(3))).start_marks == (
+        mark(3, "clamped"),
+    )
+    assert clamped(own_boundary, None, boundary(hour(3), mark(4))).start_marks == (
+        mark(4, "position"),
+    )
 
 
 def test_where_the_begin_was_not_asked_the_window_is_run_again() -> None:
     """An earlier boundary was frozen meanwhile that doesn't know the topic-partition:
     the error names the first such one.
     """
-    own = boundary(hour(2), mark(5), mark(7, topic="u"), mark(7, partition=1, topic="u"))
+    own_boundary = boundary(hour(2), mark(5), mark(7, topic="u"), mark(7, partition=1, topic="u"))
     with pytest.raises(
         UnreachableError,
         match=r"While 2026-01-02T02:00:00Z was resolved, an earlier .*\. Run the window again\.",
-    ) as told:
-        clamped(own, boundary(hour(1), mark(3)), None)
-    assert place(told.value) == ("freeze", "u", 0, None)
+    ) as excinfo:
+        clamped(own_boundary, boundary(hour(1), mark(3)), None)
+    assert error_position(excinfo.value) == ("freeze", "u", 0, None)
 
 
 # --------------------------------------------------------------------------------------------------
@@ -251,10 +265,13 @@ def test_where_the_begin_was_not_asked_the_window_is_run_again() -> None:
 @pytest.mark.parametrize("side", ["lower", "upper"])
 def test_a_neighbour_of_another_source_is_refused(side: str) -> None:
     """On either side: of another cluster, or of another topic of the same name."""
-    for own in (boundary(hour(2), mark(5), cluster="d"), boundary(hour(2), mark(5), t="other")):
+    for own_boundary in (
+        boundary(hour(2), mark(5), cluster="d"),
+        boundary(hour(2), mark(5), t="other"),
+    ):
         with pytest.raises(IdentityError):
             clamped(
-                own,
+                own_boundary,
                 *(
                     (boundary(hour(1), mark(3)), None)
                     if side == "lower"
@@ -269,22 +286,22 @@ def test_two_clusters_are_told_with_both_labels() -> None:
         r"boundaries 2026-01-02T01:00:00Z and 2026-01-02T02:00:00Z are of two clusters, c and d"
         r" .*windrow rebase SPEC"
     )
-    with pytest.raises(IdentityError, match=texts) as told:
+    with pytest.raises(IdentityError, match=texts) as excinfo:
         refuse_other_source(boundary(hour(2), mark(5), cluster="d"), boundary(hour(1), mark(3)))
-    assert place(told.value) == ("plan", None, None, None)
+    assert error_position(excinfo.value) == ("plan", None, None, None)
 
 
 def test_two_topics_of_one_name_are_told_with_both_ids() -> None:
     """The first that differs; those that only one side knows are nobody's concern."""
-    here = boundary(hour(2), mark(5), mark(5, topic="a"), mark(5, topic="u"), u="anew")
-    there = boundary(hour(1), mark(3), mark(3, topic="u"), mark(3, topic="z"))
+    own_boundary = boundary(hour(2), mark(5), mark(5, topic="a"), mark(5, topic="u"), u="anew")
+    neighbour = boundary(hour(1), mark(3), mark(3, topic="u"), mark(3, topic="z"))
     with pytest.raises(
         IdentityError,
         match=r"T01:00:00Z and .*T02:00:00Z are of two topics with ids id-u and anew .*rebase",
-    ) as told:
-        refuse_other_source(here, there)
-    assert place(told.value) == ("plan", "u", None, None)
-    refuse_other_source(boundary(hour(2), mark(5), mark(5, topic="a")), there)
+    ) as excinfo:
+        refuse_other_source(own_boundary, neighbour)
+    assert error_position(excinfo.value) == ("plan", "u", None, None)
+    refuse_other_source(boundary(hour(2), mark(5), mark(5, topic="a")), neighbour)
 
 
 # --------------------------------------------------------------------------------------------------

@@ -24,7 +24,7 @@ def test_its_digest_stays() -> None:
 
 
 @pytest.mark.parametrize(
-    "other",
+    "other_schema",
     [
         WriterSchema("7", "JSON", '"grün"', SCHEMA.references),
         WriterSchema("7", "AVRO", '"grun"', SCHEMA.references),
@@ -34,9 +34,9 @@ def test_its_digest_stays() -> None:
         WriterSchema("7", "AVRO", '"grün"'),
     ],
 )
-def test_another_schema_has_another_digest(other: WriterSchema) -> None:
+def test_another_schema_has_another_digest(other_schema: WriterSchema) -> None:
     """In whatever it differs: kind, text, what it refers to, and in which order."""
-    assert other.digest != SCHEMA.digest
+    assert other_schema.digest != SCHEMA.digest
 
 
 def test_its_size() -> None:

@@ -96,17 +96,17 @@ class Score:
 def measure(module: str) -> Score:
     """Run one module's mutants against its tests."""
     begun = time.monotonic()
-    place = PLACE / module.removesuffix(".py").replace("/", ".")
-    prepare(place, module)
-    output(place, "mutmut", "run", "--max-children", "1")
+    folder = PLACE / module.removesuffix(".py").replace("/", ".")
+    prepare(folder, module)
+    output(folder, "mutmut", "run", "--max-children", "1")
     alive, wording, equivalent = [], 0, []
     results: dict[str, list[str]] = json.loads(
-        output(place, sys.executable, "-c", _RESULTS, f"windrow/{module}", *sorted(KILLED))
+        output(folder, sys.executable, "-c", _RESULTS, f"windrow/{module}", *sorted(KILLED))
     )
     for name, (status, diff) in results.items():
         if status in KILLED:
             continue
-        change = changed(diff)
+        change = changed_lines(diff)
         if is_wording(change):
             wording += 1
         elif change in EQUIVALENT.get(module, {}):
@@ -125,26 +125,26 @@ def measure(module: str) -> Score:
     )
 
 
-def prepare(place: Path, module: str) -> None:
+def prepare(folder: Path, module: str) -> None:
     """A folder that looks like the repository's root, with copies."""
-    shutil.rmtree(place, ignore_errors=True)
-    place.mkdir(parents=True)
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
     for name in ("windrow", "tests"):  # the links in it become folders
         shutil.copytree(
-            ROOT / name, place / name, ignore=shutil.ignore_patterns("__pycache__", ".*")
+            ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__", ".*")
         )
     config = _CONFIG.format(module=module, tests=list(judges_of(module)))
-    (place / "pyproject.toml").write_text((ROOT / "pyproject.toml").read_text() + config)
-    (place / "conftest.py").write_text(_CONFTEST)
+    (folder / "pyproject.toml").write_text((ROOT / "pyproject.toml").read_text() + config)
+    (folder / "conftest.py").write_text(_CONFTEST)
 
 
-def output(place: Path, *command: str) -> str:
+def output(folder: Path, *command: str) -> str:
     """What a command prints; its failure ends all."""
     # far from UTC, where it makes a difference which is meant
     environment = os.environ | {"PYTHONPATH": "", "TZ": "<+0545>-5:45"}
     done = subprocess.run(
         command,
-        cwd=place,
+        cwd=folder,
         env=environment,
         capture_output=True,
         text=True,
@@ -152,11 +152,11 @@ def output(place: Path, *command: str) -> str:
         check=False,
     )
     if done.returncode:
-        raise RuntimeError(f"{command[:2]} in {place}: {done.stdout[-3000:]}{done.stderr[-3000:]}")
+        raise RuntimeError(f"{command[:2]} in {folder}: {done.stdout[-3000:]}{done.stderr[-3000:]}")
     return done.stdout
 
 
-def changed(diff: str) -> str:
+def changed_lines(diff: str) -> str:
     """The lines that a diff takes away and adds, without their indentation."""
     lines = [
         line
@@ -168,14 +168,14 @@ def changed(diff: str) -> str:
 
 def is_wording(change: str) -> bool:
     """Returns whether only the words of a sentence changed: a string with a space in it."""
-    before, _, after = change.partition("\n+ ")
-    olds, news = _STRING.findall(before), _STRING.findall(after)
+    old_line, _, new_line = change.partition("\n+ ")
+    olds, news = _STRING.findall(old_line), _STRING.findall(new_line)
     differing = [(a, b) for a, b in zip(olds, news, strict=False) if a != b]
     return (
         len(olds) == len(news)
         and len(differing) == 1
         and " " in differing[0][0]
-        and _plain(before[2:]) == _plain(after)
+        and _plain(old_line[2:]) == _plain(new_line)
     )
 
 
@@ -198,7 +198,7 @@ def tell(score: Score) -> None:
 def report(scores: Sequence[Score]) -> bool:
     """Print one line for each module, and for all; whether the goal is reached."""
     print(f"{'module':40}{'mutants':>9}{'counted':>9}{'killed':>8}{'score':>8}{'seconds':>9}")
-    whole = [
+    totals = [
         (
             "all",
             *(
@@ -211,7 +211,7 @@ def report(scores: Sequence[Score]) -> bool:
     ]
     for name, mutants, counted, killed, seconds in [
         *((s.module, s.mutants, s.counted, s.killed, s.seconds) for s in scores),
-        *whole,
+        *totals,
     ]:
         print(
             f"{name:40}{mutants:9}{counted:9}{killed:8}{100 * killed / max(1, counted):7.1f}%{seconds:9.0f}"  # noqa: E501

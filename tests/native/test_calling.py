@@ -82,15 +82,15 @@ class Loaded:
             sys.modules.pop(name, None)
         importlib.invalidate_caches()
         self.functions = Compiled("times")
-        made = []
+        compile_runs = []
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(
                 subprocess,
                 "run",
-                lambda *a, run=subprocess.run, **k: made.append(a) or run(*a, **k),
+                lambda *a, run=subprocess.run, **k: compile_runs.append(a) or run(*a, **k),
             )
             self.times = self.functions.times
-        self.came_from_disk = not made
+        self.came_from_disk = not compile_runs
 
 
 def load(_: Path) -> Loaded:
@@ -101,7 +101,7 @@ def came_from_disk(module: Loaded) -> bool:
     return module.came_from_disk
 
 
-def kept(below: Path) -> list[Path]:
+def code_files(below: Path) -> list[Path]:
     return sorted(below.rglob("*.code"))
 
 
@@ -110,7 +110,7 @@ def test_the_second_process_loads_what_the_first_compiled(package: Path) -> None
     first, second = load(package), load(package)
     assert (came_from_disk(first), came_from_disk(second)) == (False, True)
     assert (first.times(2), second.times(2)) == (7, 7)
-    assert len(kept(package / "__pycache__")) == 1
+    assert len(code_files(package / "__pycache__")) == 1
 
 
 def test_python_that_writes_no_bytecode_keeps_machine_code(
@@ -121,7 +121,7 @@ def test_python_that_writes_no_bytecode_keeps_machine_code(
     """
     monkeypatch.setattr(sys, "dont_write_bytecode", True)
     assert [came_from_disk(load(package)) for _ in range(2)] == [False, True]
-    assert kept(package)
+    assert code_files(package)
 
 
 def test_code_is_loaded_where_another_user_has_kept_it(
@@ -166,7 +166,7 @@ def test_generic_code_is_for_every_processor_of_its_kind(
     for kind in ("generic", ""):
         monkeypatch.setenv("NUMBA_CPU_NAME", kind)
         for processor in ("one", "another"):
-            monkeypatch.setattr(cache_folders, "processor", lambda seen=processor: [seen])
+            monkeypatch.setattr(cache_folders, "processor", lambda name=processor: [name])
             named.append(cache_folders.fingerprint(package / "times.py"))
     assert named[0] == named[1]
     assert named[2] != named[3]
@@ -179,7 +179,7 @@ def test_damaged_files_do_no_harm(read_only: Path, tmp_path: Path, end: int) -> 
     the function is compiled once more, and kept again.
     """
     load(read_only)
-    (damaged,) = kept(tmp_path)
+    (damaged,) = code_files(tmp_path)
     damaged.write_bytes(damaged.read_bytes()[:end])
     assert load(read_only).times(2) == 7
     assert came_from_disk(load(read_only))
@@ -188,12 +188,12 @@ def test_damaged_files_do_no_harm(read_only: Path, tmp_path: Path, end: int) -> 
 def test_a_changed_byte_is_found(package: Path) -> None:
     """Code is run: what is not what was written, to the bit, is made anew."""
     load(package)
-    (damaged,) = kept(package)
+    (damaged,) = code_files(package)
     data = bytearray(damaged.read_bytes())
     data[len(data) // 2] ^= 1
     damaged.write_bytes(data)
-    found = load(package)
-    assert (came_from_disk(found), found.times(2)) == (False, 7)
+    loaded = load(package)
+    assert (came_from_disk(loaded), loaded.times(2)) == (False, 7)
 
 
 def test_a_full_disk_takes_nothing_away(package: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -201,9 +201,9 @@ def test_a_full_disk_takes_nothing_away(package: Path, monkeypatch: pytest.Monke
     nothing half-written does.
     """
     load(package)
-    (file,) = kept(package)
-    whole = file.read_bytes()
-    file.write_bytes(whole[:-1])
+    (file,) = code_files(package)
+    image_bytes = file.read_bytes()
+    file.write_bytes(image_bytes[:-1])
 
     def full(*_: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
@@ -211,7 +211,11 @@ def test_a_full_disk_takes_nothing_away(package: Path, monkeypatch: pytest.Monke
     with monkeypatch.context() as patch:
         patch.setattr(Path, "replace", full)
         module = load(package)
-    assert (module.times(2), came_from_disk(module), file.read_bytes()) == (7, False, whole[:-1])
+    assert (module.times(2), came_from_disk(module), file.read_bytes()) == (
+        7,
+        False,
+        image_bytes[:-1],
+    )
     assert [path.name for path in file.parent.iterdir()] == [file.name]
 
 
@@ -279,12 +283,12 @@ def test_where_the_package_can_not_be_written_the_code_is_the_users(
 ) -> None:
     """In a folder that nobody else may write to, or read, whatever else the user shares."""
     (tmp_path / "cache").mkdir()
-    before = os.umask(umask)
+    old_umask = os.umask(umask)
     try:
         assert (load(read_only).times(2), came_from_disk(load(read_only))) == (7, True)
     finally:
-        os.umask(before)
-    assert kept(tmp_path / "cache")
+        os.umask(old_umask)
+    assert code_files(tmp_path / "cache")
     for folder in ("windrow", "windrow/compiled"):
         assert (tmp_path / "cache" / folder).stat().st_mode & 0o077 == 0
 
@@ -301,7 +305,7 @@ def test_what_others_could_have_put_there_is_not_loaded(
     folder.mkdir(parents=True)
     folder.chmod(0o777)
     assert (load(read_only).times(2), came_from_disk(load(read_only))) == (7, False)
-    assert kept(tmp_path) == []
+    assert code_files(tmp_path) == []
 
 
 @pytest.mark.some(1)
@@ -312,12 +316,12 @@ def test_a_folder_behind_a_link_is_not_trusted(read_only: Path, tmp_path: Path, 
     A folder is, also where everybody may write, but not to what is another's.
     """
     (tmp_path / "elsewhere").mkdir(mode=0o700)
-    place = tmp_path / "cache" / link
-    place.parent.mkdir(parents=True, mode=0o700)
+    link_path = tmp_path / "cache" / link
+    link_path.parent.mkdir(parents=True, mode=0o700)
     (tmp_path / "cache").chmod(0o1777)
-    place.symlink_to(tmp_path / "elsewhere")
+    link_path.symlink_to(tmp_path / "elsewhere")
     assert (load(read_only).times(2), came_from_disk(load(read_only))) == (7, False)
-    place.unlink()
+    link_path.unlink()
     assert (load(read_only).times(2), came_from_disk(load(read_only))) == (7, True)
 
 
@@ -351,7 +355,7 @@ def test_two_processes_may_begin_at_once(package: Path) -> None:
 
     both = [begun(), begun()]
     assert [process.communicate(timeout=300)[0] for process in both] == ["7 False\n"] * 2
-    assert len(kept(package)) == 1
+    assert len(code_files(package)) == 1
     assert (package / "times.py.made").read_text() == "x"
 
 
@@ -383,7 +387,7 @@ def test_who_asks_whether_it_is_ready_does_not_wait(package: Path, words: list[s
     )
     assert done.stdout == "False False\n" + ("7\n" if words else ""), done.stderr
     until = time.monotonic() + 300
-    while not kept(package):
+    while not code_files(package):
         assert time.monotonic() < until
     assert Compiled("times").ready()
     assert came_from_disk(load(package))
@@ -402,12 +406,12 @@ def test_all_who_may_read_the_package_may_read_its_code(package: Path) -> None:
     """An environment that one user has set up serves others: folder and file are as open
     as Python's own, but for writing.
     """
-    before = os.umask(0o002)
+    old_umask = os.umask(0o002)
     try:
         load(package)
     finally:
-        os.umask(before)
-    (code,) = kept(package)
+        os.umask(old_umask)
+    (code,) = code_files(package)
     assert code.stat().st_mode & 0o777 == 0o644
     assert code.parent.stat().st_mode & 0o777 == 0o755
 
@@ -417,7 +421,7 @@ def test_code_that_is_another_users_alone_is_made_anew(
 ) -> None:
     """A folder beside the package that may not be looked into is passed over."""
     load(package)
-    (code,) = kept(package)
+    (code,) = code_files(package)
     closed, stat, temporary = str(code.parent), os.stat, tempfile.TemporaryFile
 
     def refusing(path: Any, *args: Any, **kwargs: Any) -> os.stat_result:
@@ -432,7 +436,7 @@ def test_code_that_is_another_users_alone_is_made_anew(
 
     monkeypatch.setattr(os, "stat", refusing)
     monkeypatch.setattr(tempfile, "TemporaryFile", in_a_folder)
-    assert (load(package).times(2), kept(tmp_path / "cache") != []) == (7, True)
+    assert (load(package).times(2), code_files(tmp_path / "cache") != []) == (7, True)
 
 
 def test_files_where_the_user_is_are_not_imported(

@@ -31,8 +31,8 @@ def test_a_real_pushgateway_adds_up(tmp_path: Path) -> None:
                 observer.see("windrow_rows_total", 4)
                 observer.see("windrow_lag_records", 7, "shop.things")
                 observer.report()
-            with urlopen(f"http://{url}/metrics", timeout=30) as answer:
-                text = answer.read().decode()
+            with urlopen(f"http://{url}/metrics", timeout=30) as response:
+                text = response.read().decode()
         finally:
             process.terminate()
             process.wait(60)

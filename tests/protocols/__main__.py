@@ -16,22 +16,22 @@ import time
 from collections.abc import Iterator
 
 from tests.protocols.explore import Explored, Protocol, Scenario, explore, replay, wander
-from tests.protocols.table import PROTOCOLS, TWINS, crowded
+from tests.protocols.table import PROTOCOLS, TWINS, crowd
 
 
-def tell(protocol: Protocol, scenario: Scenario, explored: Explored, again: str) -> bool:
+def tell(protocol: Protocol, scenario: Scenario, explored: Explored, rerun_options: str) -> bool:
     """Returns whether nothing is broken; else the steps, and how to have them again."""
     if explored.broken is None:
         return True
-    print("\n".join(replay(protocol, scenario, explored.broken.way)))
+    print("\n".join(replay(protocol, scenario, explored.broken.choices)))
     print(
-        f"the same again: python -m tests.protocols {again} --trace"
-        f" {'.'.join(map(str, explored.broken.way))}"
+        f"the same again: python -m tests.protocols {rerun_options} --trace"
+        f" {'.'.join(map(str, explored.broken.choices))}"
     )
     return False
 
 
-def every_state(protocol: Protocol, name: str, again: str) -> bool:
+def every_state(protocol: Protocol, name: str, rerun_options: str) -> bool:
     """One scenario, whole."""
     began, scenario = time.monotonic(), protocol.scenarios[name]
     explored = explore(protocol, scenario)
@@ -40,16 +40,16 @@ def every_state(protocol: Protocol, name: str, again: str) -> bool:
         f" {time.monotonic() - began:.1f} s",
         flush=True,
     )
-    return tell(protocol, scenario, explored, again)
+    return tell(protocol, scenario, explored, rerun_options)
 
 
-def by_chance(protocol: Protocol, name: str, seeds: range, again: str) -> bool:
+def by_chance(protocol: Protocol, name: str, seeds: range, rerun_options: str) -> bool:
     """One scenario with a third run, from many seeds; ends at the first that breaks a promise."""
-    scenario, steps = crowded(protocol.scenarios[name]), 0
+    scenario, steps = crowd(protocol.scenarios[name]), 0
     for seed in seeds:
         explored = wander(protocol, scenario, seed)
         steps += explored.steps
-        if not tell(protocol, scenario, explored, f"{again} --crowded"):
+        if not tell(protocol, scenario, explored, f"{rerun_options} --crowded"):
             print(f"seed {seed}")
             return False
     print(
@@ -60,12 +60,14 @@ def by_chance(protocol: Protocol, name: str, seeds: range, again: str) -> bool:
     return True
 
 
-def chosen(asked: argparse.Namespace) -> Iterator[tuple[Protocol, str, str]]:
+def chosen_scenarios(arguments: argparse.Namespace) -> Iterator[tuple[Protocol, str, str]]:
     """The protocols and scenarios that were asked for, and how to ask for each alone."""
-    for name in [asked.protocol] if asked.protocol else PROTOCOLS:
-        protocol = TWINS[name][asked.twin].of() if asked.twin else PROTOCOLS[name]()
-        for scenario in [asked.scenario] if asked.scenario else protocol.scenarios:
-            twin = f" --twin {asked.twin}" if asked.twin else ""
+    for name in [arguments.protocol] if arguments.protocol else PROTOCOLS:
+        protocol = (
+            TWINS[name][arguments.twin].protocol_type() if arguments.twin else PROTOCOLS[name]()
+        )
+        for scenario in [arguments.scenario] if arguments.scenario else protocol.scenarios:
+            twin = f" --twin {arguments.twin}" if arguments.twin else ""
             yield protocol, scenario, f'--protocol {name}{twin} --scenario "{scenario}"'
 
 
@@ -86,24 +88,37 @@ def main() -> int:
     parser.add_argument("--seed", type=int)
     parser.add_argument("--crowded", action="store_true", help="with a third run, as seeds are")
     parser.add_argument("--trace")
-    asked = parser.parse_args()
-    if asked.twin and asked.twin not in TWINS.get(asked.protocol, {}):
-        parser.error(f"--twin {asked.twin} is of another protocol: name that one with --protocol")
+    arguments = parser.parse_args()
+    if arguments.twin and arguments.twin not in TWINS.get(arguments.protocol, {}):
+        parser.error(
+            f"--twin {arguments.twin} is of another protocol: name that one with --protocol"
+        )
     good = True
-    for protocol, name, again in chosen(asked):
+    for protocol, name, rerun_options in chosen_scenarios(arguments):
         if name not in protocol.scenarios:
             parser.error(
                 f"--scenario of {protocol.name} is one of: {', '.join(protocol.scenarios)}"
             )
-        scenario = crowded(protocol.scenarios[name]) if asked.crowded else protocol.scenarios[name]
-        if asked.trace is not None:
-            print("\n".join(replay(protocol, scenario, [int(n) for n in asked.trace.split(".")])))
-        elif asked.seed is not None:
-            good &= by_chance(protocol, name, range(asked.seed, asked.seed + 1), again)
-        elif asked.seeds:
-            good &= by_chance(protocol, name, range(asked.first, asked.first + asked.seeds), again)
+        scenario = (
+            crowd(protocol.scenarios[name]) if arguments.crowded else protocol.scenarios[name]
+        )
+        if arguments.trace is not None:
+            print(
+                "\n".join(replay(protocol, scenario, [int(n) for n in arguments.trace.split(".")]))
+            )
+        elif arguments.seed is not None:
+            good &= by_chance(
+                protocol, name, range(arguments.seed, arguments.seed + 1), rerun_options
+            )
+        elif arguments.seeds:
+            good &= by_chance(
+                protocol,
+                name,
+                range(arguments.first, arguments.first + arguments.seeds),
+                rerun_options,
+            )
         else:
-            good &= every_state(protocol, name, again)
+            good &= every_state(protocol, name, rerun_options)
     return 0 if good else 1
 
 

@@ -85,42 +85,42 @@ class Step(NamedTuple):
     name: str
     args: tuple[Any, ...]
     reply: Any
-    after: State
+    next_state: State
 
     def __str__(self) -> str:
-        given = ", ".join(map(_short, self.args))
-        said = "" if self.reply is None else f" -> {_short(self.reply)}"
+        arguments = ", ".join(map(_shorten, self.args))
+        reply_text = "" if self.reply is None else f" -> {_shorten(self.reply)}"
         return (
-            f"{self.who}: {self.name}({given}){said}"
-            if self.args or said
+            f"{self.who}: {self.name}({arguments}){reply_text}"
+            if self.args or reply_text
             else f"{self.who}: {self.name}"
         )
 
 
-def _short(value: Any) -> str:
+def _shorten(value: Any) -> str:
     if isinstance(value, tuple | frozenset) and not hasattr(value, "_fields"):
-        return f"[{', '.join(map(_short, sorted(value, key=str) if isinstance(value, frozenset) else value))}]"  # noqa: E501
+        return f"[{', '.join(map(_shorten, sorted(value, key=str) if isinstance(value, frozenset) else value))}]"  # noqa: E501
     return str(value)
 
 
 class Scenario(NamedTuple):
     """Runs that begin at once in a world, and what must be had in the end.
 
-    `wanted`: runs that are made one after the other when all faults are over, whatever
+    `required_runs`: runs that are made one after the other when all faults are over, whatever
     the others were doing: each must commit. `refusable`: why a run may be refused here.
     """
 
     world: Any
     processes: tuple[Process, ...]
-    wanted: tuple[tuple[Any, ...], ...]
+    required_runs: tuple[tuple[Any, ...], ...]
     refusable: frozenset[str] = frozenset()
 
 
 class Broken(msgspec.Struct, frozen=True):
     """A promise that doesn't hold in a state, and the way there."""
 
-    what: str
-    way: tuple[int, ...]
+    violation: str
+    choices: tuple[int, ...]
 
 
 class Explored(msgspec.Struct, frozen=True):
@@ -147,15 +147,15 @@ class Protocol(ABC):
         self._judged: dict[Any, str | None] = {}
 
     @abstractmethod
-    def wrong(self, world: Any) -> str | None:
+    def find_violation(self, world: Any) -> str | None:
         """Which promise a world breaks."""
 
     @abstractmethod
-    def lost(self, before: Any, after: Any) -> str | None:
+    def find_loss(self, old_world: Any, new_world: Any) -> str | None:
         """Which promise one step breaks."""
 
     @abstractmethod
-    def false(self, verdict: Any, world: Any, scenario: Scenario) -> str | None:
+    def refute(self, verdict: Any, world: Any, scenario: Scenario) -> str | None:
         """What is not so of a verdict, in the world in which it is given."""
 
     # ----------------------------------------------------------------------------------------------
@@ -168,19 +168,19 @@ class Protocol(ABC):
         lead to the same states. `in_any_order`: not so, for who goes by an order that
         was seen.
         """
-        every: list[Step] = []
-        for at, process in enumerate(state.processes):
+        steps: list[Step] = []
+        for index, process in enumerate(state.processes):
             if process.program not in {OVER, DEAD}:
-                mine = [*self._steps_of(state, at, process)]
+                process_steps = [*self._steps_of(state, index, process)]
                 if (
                     not in_any_order
-                    and len(mine) == 1
-                    and mine[0].name in self.private
-                    and mine[0].after.world == state.world
+                    and len(process_steps) == 1
+                    and process_steps[0].name in self.private
+                    and process_steps[0].next_state.world == state.world
                 ):
-                    return mine
-                every += mine
-        return [*every, *self._faults(state)]
+                    return process_steps
+                steps += process_steps
+        return [*steps, *self._faults(state)]
 
     private = frozenset({"starts", "has", "freeze", "stage", "keep_letters", "shown"})
     """Steps that, where they have one outcome that changes nothing, have it for ever."""
@@ -196,13 +196,13 @@ class Protocol(ABC):
                 for p in state.processes
             )
             yield Step(run, "dies", (), None, state._replace(processes=rest))
-        for what, world in state.world.events():
-            yield Step("the world", what, (), None, state._replace(world=world))
+        for event, world in state.world.events():
+            yield Step("the world", event, (), None, state._replace(world=world))
 
-    def _steps_of(self, state: State, at: int, process: Process) -> Iterator[Step]:
-        asks = self._asks(process)
+    def _steps_of(self, state: State, index: int, process: Process) -> Iterator[Step]:
+        asks = self._next_request(process)
         if isinstance(asks, Start):
-            yield from self._waits(state, at, process, asks)
+            yield from self._wait_steps(state, index, process, asks)
             return
         assert isinstance(asks, Ask)
         for reply, world in getattr(state.world, asks.name)(process.run, *asks.args):
@@ -211,14 +211,16 @@ class Protocol(ABC):
                 asks.name,
                 asks.args,
                 reply,
-                State(world, self._told(state.processes, at, process, reply)),
+                State(world, self._with_reply(state.processes, index, process, reply)),
             )
 
-    def _waits(self, state: State, at: int, process: Process, start: Start) -> Iterator[Step]:
+    def _wait_steps(
+        self, state: State, index: int, process: Process, start: Start
+    ) -> Iterator[Step]:
         names = [name for name, _, _ in start.children]
-        there = {p.name: p for p in state.processes}
-        if names[0] not in there:
-            born = tuple(self._begun(Process(*child)) for child in start.children)
+        process_by_name = {p.name: p for p in state.processes}
+        if names[0] not in process_by_name:
+            born = tuple(self._begin(Process(*child)) for child in start.children)
             yield Step(
                 process.run,
                 "starts",
@@ -226,47 +228,47 @@ class Protocol(ABC):
                 None,
                 state._replace(processes=state.processes + born),
             )
-        elif all(there[name].program == OVER for name in names):
+        elif all(process_by_name[name].program == OVER for name in names):
             rest = tuple(p for p in state.processes if p.name not in names)
-            verdicts = tuple(there[name].args[0] for name in names)
+            verdicts = tuple(process_by_name[name].args[0] for name in names)
             yield Step(
                 process.run,
                 "has",
                 tuple(names),
                 verdicts,
-                State(state.world, self._told(rest, rest.index(process), process, verdicts)),
+                State(state.world, self._with_reply(rest, rest.index(process), process, verdicts)),
             )
 
-    def _told(
-        self, processes: tuple[Process, ...], at: int, process: Process, reply: Any
+    def _with_reply(
+        self, processes: tuple[Process, ...], index: int, process: Process, reply: Any
     ) -> tuple[Process, ...]:
         return (
-            *processes[:at],
-            self._begun(process._replace(replies=(*process.replies, reply))),
-            *processes[at + 1 :],
+            *processes[:index],
+            self._begin(process._replace(replies=(*process.replies, reply))),
+            *processes[index + 1 :],
         )
 
-    def _begun(self, process: Process) -> Process:
+    def _begin(self, process: Process) -> Process:
         """The process itself, or what it is once its program has returned."""
-        asks = self._asks(process)
+        asks = self._next_request(process)
         return (
-            self._begun(asks)
+            self._begin(asks)
             if isinstance(asks, Process) and asks.program != OVER
             else asks
             if isinstance(asks, Process)
             else process
         )
 
-    def _asks(self, process: Process) -> Ask | Start | Process:
+    def _next_request(self, process: Process) -> Ask | Start | Process:
         """What a process asks next, or what it has become."""
         if process.program == OVER:
             return process
-        known = self._next.get(process)
-        if known is None:
-            known = self._next[process] = self._replayed(process)
-        return known
+        request = self._next.get(process)
+        if request is None:
+            request = self._next[process] = self._replay_requests(process)
+        return request
 
-    def _replayed(self, process: Process) -> Ask | Start | Process:
+    def _replay_requests(self, process: Process) -> Ask | Start | Process:
         program: Program = getattr(self, process.program)(process.run, *process.args)
         try:
             asks = next(program)
@@ -282,30 +284,31 @@ class Protocol(ABC):
 
     def first(self, scenario: Scenario) -> State:
         """Where a scenario begins."""
-        return State(scenario.world, tuple(self._begun(p) for p in scenario.processes))
+        return State(scenario.world, tuple(self._begin(p) for p in scenario.processes))
 
-    def broken_by(self, before: State, step: Step, scenario: Scenario) -> str | None:
+    def broken_by(self, old_state: State, step: Step, scenario: Scenario) -> str | None:
         """Which promise a step breaks, or the state that it leads to."""
-        found = self.lost(before.world, step.after.world) or self._of_world(
-            step.after.world, scenario
+        violation = self.find_loss(old_state.world, step.next_state.world) or self._of_world(
+            step.next_state.world, scenario
         )
-        if found is not None:
-            return found
-        ended = {p for p in step.after.processes if p.program == OVER and "." not in p.name} - set(
-            before.processes
-        )
+        if violation is not None:
+            return violation
+        ended = {
+            p for p in step.next_state.processes if p.program == OVER and "." not in p.name
+        } - set(old_state.processes)
         return next(
             (
-                told
+                false_verdict
                 for p in ended
-                if (told := self.false(p.args[0], step.after.world, scenario)) is not None
+                if (false_verdict := self.refute(p.args[0], step.next_state.world, scenario))
+                is not None
             ),
             None,
         )
 
     def _of_world(self, world: Any, scenario: Scenario) -> str | None:
         if world not in self._judged:
-            self._judged[world] = self.wrong(world) or self._unfinished(world, scenario)
+            self._judged[world] = self.find_violation(world) or self._unfinished(world, scenario)
         return self._judged[world]
 
     def _unfinished(self, world: Any, scenario: Scenario) -> str | None:
@@ -314,8 +317,8 @@ class Protocol(ABC):
 
         What was under way may still arrive behind them.
         """
-        for number, args in enumerate(scenario.wanted):
-            state = State(world, (self._begun(Process(f"R{number}", "run", args)),))
+        for number, args in enumerate(scenario.required_runs):
+            state = State(world, (self._begin(Process(f"R{number}", "run", args)),))
             for _ in range(200):
                 usual = self._usual(state)
                 if usual is None:
@@ -326,25 +329,26 @@ class Protocol(ABC):
             if verdict is None or verdict[0] not in {"Done", "AlreadyDone"}:
                 return f"a run of {args} without faults ends with {verdict or 'waiting for ever'}"
             if (
-                told := self.wrong(state.world) or self.false(verdict, state.world, scenario)
+                violation := self.find_violation(state.world)
+                or self.refute(verdict, state.world, scenario)
             ) is not None:
-                return f"after a run of {args} without faults: {told}"
+                return f"after a run of {args} without faults: {violation}"
             world = state.world
-        for what, late in world.events():
-            if (told := self.wrong(late) or self.lost(world, late)) is not None:
-                return f"{what}, after all have run without faults: {told}"
+        for event, late in world.events():
+            if (violation := self.find_violation(late) or self.find_loss(world, late)) is not None:
+                return f"{event}, after all have run without faults: {violation}"
         return None
 
     def _usual(self, state: State) -> State | None:
         """One step of a state with one run and no faults: the usual outcome; what the
         world does only where the run waits for it.
         """
-        for at, process in enumerate(state.processes):
+        for index, process in enumerate(state.processes):
             if (
                 process.program not in {OVER, DEAD}
-                and (step := next(self._steps_of(state, at, process), None)) is not None
+                and (step := next(self._steps_of(state, index, process), None)) is not None
             ):
-                return step.after
+                return step.next_state
         if all(p.program == OVER for p in state.processes):
             return None
         event = next(iter(state.world.events()), None)
@@ -360,13 +364,13 @@ def explore(protocol: Protocol, scenario: Scenario, limit: int = 1_000_000) -> E
         state = waiting.popleft()
         for number, step in enumerate(protocol.steps(state)):
             steps += 1
-            if step.after in ways:
+            if step.next_state in ways:
                 continue
-            ways[step.after] = (state, number)
-            what = protocol.broken_by(state, step, scenario)
-            if what is not None:
-                return Explored(len(ways), steps, Broken(what, _way(ways, step.after)))
-            waiting.append(step.after)
+            ways[step.next_state] = (state, number)
+            violation = protocol.broken_by(state, step, scenario)
+            if violation is not None:
+                return Explored(len(ways), steps, Broken(violation, _way(ways, step.next_state)))
+            waiting.append(step.next_state)
         if len(ways) > limit:
             raise RuntimeError(
                 f"more than {limit} states: the scenario is too large to be explored whole"
@@ -376,15 +380,15 @@ def explore(protocol: Protocol, scenario: Scenario, limit: int = 1_000_000) -> E
 
 def _way(ways: Mapping[State, tuple[State, int] | None], state: State) -> tuple[int, ...]:
     numbers: list[int] = []
-    while (came := ways[state]) is not None:
-        state, number = came
+    while (predecessor := ways[state]) is not None:
+        state, number = predecessor
         numbers.append(number)
     return tuple(reversed(numbers))
 
 
 def wander(protocol: Protocol, scenario: Scenario, seed: int, limit: int = 500) -> Explored:
     """One way by chance, to its end: for scenarios that are too large to be explored whole."""
-    chance, state, way = random.Random(seed), protocol.first(scenario), []
+    chance, state, choices = random.Random(seed), protocol.first(scenario), []
     for _ in range(limit):
         steps = protocol.steps(state)
         if not steps:
@@ -396,24 +400,24 @@ def wander(protocol: Protocol, scenario: Scenario, seed: int, limit: int = 500) 
             if lively and chance.random() < 0.95
             else chance.randrange(len(steps))
         )
-        way.append(number)
-        what = protocol.broken_by(state, steps[number], scenario)
-        if what is not None:
-            return Explored(len(way), len(way), Broken(what, tuple(way)))
-        state = steps[number].after
-    return Explored(len(way), len(way))
+        choices.append(number)
+        violation = protocol.broken_by(state, steps[number], scenario)
+        if violation is not None:
+            return Explored(len(choices), len(choices), Broken(violation, tuple(choices)))
+        state = steps[number].next_state
+    return Explored(len(choices), len(choices))
 
 
-def replay(protocol: Protocol, scenario: Scenario, way: Sequence[int]) -> list[str]:
+def replay(protocol: Protocol, scenario: Scenario, choices: Sequence[int]) -> list[str]:
     """A way as numbered steps, and what it breaks."""
     state, lines = protocol.first(scenario), []
-    for number, choice in enumerate(way, 1):
+    for number, choice in enumerate(choices, 1):
         step = protocol.steps(state)[choice]
         lines.append(f"{number:3} {step}")
-        what = protocol.broken_by(state, step, scenario)
-        state = step.after
-        if what is not None:
-            lines.append(f"    BROKEN: {what}")
+        violation = protocol.broken_by(state, step, scenario)
+        state = step.next_state
+        if violation is not None:
+            lines.append(f"    BROKEN: {violation}")
     return lines
 
 
@@ -433,18 +437,18 @@ def accepts(
         fits: whether a step is what an event tells; of None: whether it is one that no
             recorder sees.
     """
-    states, left = {protocol.first(scenario)}, [*trace]
-    while left:
-        before = _unseen(protocol, states, fits)
+    states, remaining_events = {protocol.first(scenario)}, [*trace]
+    while remaining_events:
+        reachable = _unseen(protocol, states, fits)
         states = {
-            step.after
-            for state in before
+            step.next_state
+            for state in reachable
             for step in protocol.steps(state, in_any_order=True)
-            if fits(step, left[0])
+            if fits(step, remaining_events[0])
         }
         if not states:
-            return left
-        left.pop(0)
+            return remaining_events
+        remaining_events.pop(0)
     return []
 
 
@@ -455,7 +459,7 @@ def _unseen(
     reached, waiting = set(states), [*states]
     while waiting:
         new = {
-            step.after
+            step.next_state
             for step in protocol.steps(waiting.pop(), in_any_order=True)
             if fits(step, None)
         } - reached

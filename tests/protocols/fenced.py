@@ -14,7 +14,7 @@ from collections.abc import Hashable, Iterator
 from typing import Any, NamedTuple
 
 from tests.protocols.explore import Again, Ask, Process, Program, Scenario, Start
-from tests.protocols.world import SPLITS, Receipt, SinkProtocol, World, begun, judge, newest
+from tests.protocols.world import SPLITS, Receipt, SinkProtocol, World, begin_world, judge, newest
 
 TABLE = "table"
 """The id that receipts are written under."""
@@ -60,7 +60,7 @@ class Broker(NamedTuple):
     `gives_up`: whether who reads the control topic to its end gives up on what is open.
     Where all is explored, nobody does: who gives up leaves what one leaves who dies
     there. `copies`: the windows of which the ledger has a copy of the receipt; none, if
-    the log isn't cut off here. `kept`: the log as it was before it was cut off.
+    the log isn't cut off here. `log_before_cut`: the log as it was before it was cut off.
     """
 
     log: tuple[Published, ...] = ()
@@ -69,17 +69,17 @@ class Broker(NamedTuple):
     expiries: int = 1
     gives_up: bool = False
     copies: frozenset[int] = frozenset()
-    kept: tuple[Published, ...] | None = None
+    log_before_cut: tuple[Published, ...] | None = None
 
 
 class Glance(NamedTuple):
-    """The control topic as far as it is decided; `whole`: whether that is all of it."""
+    """The control topic as far as it is decided; `is_decided`: whether that is all of it."""
 
     receipts: tuple[Receipt, ...]
-    whole: bool
+    is_decided: bool
 
     def __str__(self) -> str:
-        return f"{', '.join(map(str, self.receipts)) or 'no receipt'}{'' if self.whole else ', and what is behind is undecided'}"  # noqa: E501
+        return f"{', '.join(map(str, self.receipts)) or 'no receipt'}{'' if self.is_decided else ', and what is behind is undecided'}"  # noqa: E501
 
 
 class BrokerWorld(World):
@@ -131,34 +131,36 @@ class BrokerWorld(World):
         """The control topic up to the first record that isn't decided: what lies behind
         that one isn't seen.
         """
-        whole = not any(t.open for t in self.store.turns)
-        seen = Glance(self.receipts(), whole)
+        is_decided = not any(t.open for t in self.store.turns)
+        view = Glance(self.receipts(), is_decided)
         return (
-            [(seen, self)]
-            if whole or not seen.receipts
-            else [(seen, self), (Glance((), whole), self)]
+            [(view, self)]
+            if is_decided or not view.receipts
+            else [(view, self), (Glance((), is_decided), self)]
         )
 
-    def _kept(self, who: str) -> tuple[Published, ...]:
+    def _known_log(self, who: str) -> tuple[Published, ...]:
         """For a twin: what a process knows that reads on where it stood before the log was cut off.
 
         What others wrote since is below.
         """
-        if self.store.kept is None:
+        if self.store.log_before_cut is None:
             return self.store.log
-        return self.store.kept + tuple(p for p in self.store.log if p.receipt.attempt == who)
+        return self.store.log_before_cut + tuple(
+            p for p in self.store.log if p.receipt.attempt == who
+        )
 
     def glance_kept(self, who: str, window: int) -> list[tuple[Glance, Any]]:
         """For that twin, as `glance`."""
         return [
-            (seen._replace(receipts=receipts_in(self._kept(who))), world)
-            for seen, world in self.glance(who, window)
+            (view._replace(receipts=receipts_in(self._known_log(who))), world)
+            for view, world in self.glance(who, window)
         ]
 
     def control_kept(self, who: str, window: int) -> list[tuple[tuple[Published, ...] | None, Any]]:
         """For that twin, as `control`."""
         return [
-            (None if log is None else self._kept(who), world)
+            (None if log is None else self._known_log(who), world)
             for log, world in self.control(who, window)
         ]
 
@@ -193,23 +195,23 @@ class BrokerWorld(World):
         turn = self._turn(name)
         if turn.epoch != epoch or turn.hidden:
             return [("fenced", self)]
-        some = (
+        not_delivered = (
             []
             if published.split is None
             else [("not delivered", self._take(turn._replace(open=published._replace(rows=False))))]
         )
-        return [("delivered", self._take(turn._replace(open=published))), *some]
+        return [("delivered", self._take(turn._replace(open=published))), *not_delivered]
 
     def end(self, who: str, name: str, epoch: str) -> list[tuple[str, Any]]:
         """Commit. The answer can be lost; so can the request, or it is under way."""
         turn = self._turn(name)
         if turn.epoch != epoch or turn.open is None or turn.hidden:
             return [("fenced", self)]
-        there, late = (
+        arrived, late = (
             self.arrives(("end", name, epoch)),
             self._replace(flying=self.flying | {("end", name, epoch)}),
         )
-        return [("ok", there), ("unknown", there), ("unknown", late)]
+        return [("ok", arrived), ("unknown", arrived), ("unknown", late)]
 
     def shown(self, who: str, splits: tuple[int, ...]) -> list[tuple[None, Any]]:
         """Wait until readers see these splits' rows: the topics' ends for them are
@@ -230,11 +232,15 @@ class BrokerWorld(World):
 
     def _shows(self, turn: Turn) -> Any:
         topic, *hidden = turn.hidden
-        left = turn._replace(hidden=tuple(hidden)) if hidden else Turn(turn.id, turn.epoch)
-        seen: tuple[Published, ...] = self.store.log if topic == CONTROL else self.store.rows
+        remaining_turn = (
+            turn._replace(hidden=tuple(hidden)) if hidden else Turn(turn.id, turn.epoch)
+        )
+        visible: tuple[Published, ...] = self.store.log if topic == CONTROL else self.store.rows
         return self._take(
-            left,
-            **{"log" if topic == CONTROL else "rows": tuple(sorted((*seen, turn.open), key=str))},
+            remaining_turn,
+            **{
+                "log" if topic == CONTROL else "rows": tuple(sorted((*visible, turn.open), key=str))
+            },
         )
 
     def events(self) -> list[tuple[str, Any]]:
@@ -252,10 +258,10 @@ class BrokerWorld(World):
             )
             for t in late
         ]
-        cut = self._replace(store=self.store._replace(log=(), kept=self.store.log))
-        whole = (
+        cut = self._replace(store=self.store._replace(log=(), log_before_cut=self.store.log))
+        can_be_cut = (
             self.store.copies
-            and self.store.kept is None
+            and self.store.log_before_cut is None
             and not self.store.turns
             and not any(self.flying)
         )
@@ -263,7 +269,7 @@ class BrokerWorld(World):
             *shown,
             *super().events(),
             *expired,
-            *([("the control topic is cut off", cut)] if whole else []),
+            *([("the control topic is cut off", cut)] if can_be_cut else []),
         ]
 
 
@@ -278,18 +284,25 @@ class FencedIds(SinkProtocol):
     def __init__(self) -> None:
         super().__init__()
         letters = frozenset({(0, "A"), (0, "B"), (1, "B")})
-        ready = begun(BrokerWorld, Broker(), boundaries=((0, 0), (1, 2), (2, 4)), letters=letters)
-        a, b, c, z = (
-            Receipt(*what, ())
-            for what in ((0, 0, "A", 0, 2), (0, 0, "B", 0, 2), (1, 0, "B", 2, 4), (0, 0, "Z", 0, 2))
+        ready = begin_world(
+            BrokerWorld, Broker(), boundaries=((0, 0), (1, 2), (2, 4)), letters=letters
         )
-        some = tuple(Published(c, split) for split in SPLITS)
+        a, b, c, z = (
+            Receipt(*fields, ())
+            for fields in (
+                (0, 0, "A", 0, 2),
+                (0, 0, "B", 0, 2),
+                (1, 0, "B", 2, 4),
+                (0, 0, "Z", 0, 2),
+            )
+        )
+        published = tuple(Published(c, split) for split in SPLITS)
         self.scenarios = {
             "one window twice": Scenario(
                 ready, (Process("A", "commit", (a,)), Process("B", "commit", (b,))), ((0,),)
             ),
             "two windows": Scenario(
-                ready._replace(store=Broker(some, some)),
+                ready._replace(store=Broker(published, published)),
                 (Process("A", "commit", (a,)), Process("B", "commit", (c,))),
                 ((1,), (0,)),
             ),
@@ -310,13 +323,13 @@ class FencedIds(SinkProtocol):
 
     def decided(self, world: Any) -> tuple[Receipt, ...]:
         """See `SinkProtocol.decided`."""
-        found: tuple[Receipt, ...] = world.decided()
-        return found
+        receipts: tuple[Receipt, ...] = world.decided()
+        return receipts
 
-    def lost(self, before: World, after: World) -> str | None:
+    def find_loss(self, old_world: World, new_world: World) -> str | None:
         """See `SinkProtocol.lost`; a crash that cuts the control topic off is nobody's step."""
-        cut = before.store.kept is None and after.store.kept is not None
-        return None if cut else super().lost(before, after)
+        cut = old_world.store.log_before_cut is None and new_world.store.log_before_cut is not None
+        return None if cut else super().find_loss(old_world, new_world)
 
     sees, reads = "glance", "control"
     """What is asked about the control topic, before a fence and behind it."""
@@ -334,13 +347,13 @@ class FencedIds(SinkProtocol):
         `ingest.runner.ownership.refuse_lost_receipt`. A crash that cuts the topic off
         behind that, while somebody publishes, isn't in the model.
         """
-        seen: Glance = yield Ask(self.sees, (receipt.window,))
-        held = self.held(receipt, seen.receipts)
-        if held is not None:
-            return held
+        view: Glance = yield Ask(self.sees, (receipt.window,))
+        verdict = self.judge_receipt(receipt, view.receipts)
+        if verdict is not None:
+            return verdict
         if self.asks_the_ledger and (yield Ask("copy", (receipt.window,))):
             return ("Refused", "its receipt is lost")
-        if not seen.whole:
+        if not view.is_decided:
             for name in (TABLE, *(self.id_of(me, receipt, split) for split in SPLITS)):
                 yield Ask("init", (name,))
         return Again("publish", (receipt, tries))
@@ -351,10 +364,10 @@ class FencedIds(SinkProtocol):
             tuple((f"{me}.{split}", "publish_split", (receipt, split, tries)) for split in SPLITS)
         )
         if any(verdict != "published" for verdict in published):
-            return self.again(receipt, tries)
+            return self.retry_receive(receipt, tries)
         log: tuple[Published, ...] | None = yield Ask(self.reads, (receipt.window,))
         if log is None:
-            return self.again(receipt, tries)
+            return self.retry_receive(receipt, tries)
         yield from self.wait(
             tuple(
                 p.split for p in log if p.split is not None and p.receipt.window == receipt.window
@@ -379,10 +392,10 @@ class FencedIds(SinkProtocol):
             or newest(receipt.window, receipts_in(log)) is not None
         ):
             return "published"
-        sent = yield from self.transaction(name, epoch, Published(receipt, split))
-        if sent == "ok":
+        reply = yield from self.transaction(name, epoch, Published(receipt, split))
+        if reply == "ok":
             return "published"
-        if sent in self.settled_by_a_fence and tries > 1:
+        if reply in self.settled_by_a_fence and tries > 1:
             return Again("publish_split", (receipt, split, tries - 1))
         return "unknown"
 
@@ -391,36 +404,38 @@ class FencedIds(SinkProtocol):
         epoch = yield Ask("init", (TABLE,))
         log = yield Ask(self.reads, (receipt.window,))
         if log is None:
-            return self.again(receipt, tries)
-        held = self.held(receipt, receipts_in(log))
-        if held is not None:
-            return held
-        sent = yield from self.transaction(TABLE, epoch, Published(receipt, None))
-        if sent in self.settled_by_a_fence and tries > 1:
+            return self.retry_receive(receipt, tries)
+        verdict = self.judge_receipt(receipt, receipts_in(log))
+        if verdict is not None:
+            return verdict
+        reply = yield from self.transaction(TABLE, epoch, Published(receipt, None))
+        if reply in self.settled_by_a_fence and tries > 1:
             return Again("receive", (receipt, tries - 1))
-        return ("Done", receipt) if sent == "ok" else self.again(receipt, tries)
+        return ("Done", receipt) if reply == "ok" else self.retry_receive(receipt, tries)
 
-    def again(self, receipt: Receipt, tries: int) -> Hashable:
+    def retry_receive(self, receipt: Receipt, tries: int) -> Hashable:
         """Messages were not delivered, or something open isn't waited for any longer: from the
         top.
         """
         return Again("commit", (receipt, tries - 1)) if tries > 1 else ("Unknown",)
 
-    def held(self, receipt: Receipt, receipts: tuple[Receipt, ...]) -> Hashable:
+    def judge_receipt(self, receipt: Receipt, receipts: tuple[Receipt, ...]) -> Hashable:
         """What a run says if there is a receipt in the place of its own, or it may not be there."""
-        held = judge(receipt, receipts)
-        if held is None:
+        judgment = judge(receipt, receipts)
+        if judgment is None:
             return None
         return (
-            ("Refused", held)
-            if isinstance(held, str)
-            else ("Done" if held == receipt else "AlreadyDone", held)
+            ("Refused", judgment)
+            if isinstance(judgment, str)
+            else ("Done" if judgment == receipt else "AlreadyDone", judgment)
         )
 
     def transaction(self, name: str, epoch: str, published: Published) -> Program:
         """Send and commit: "ok" only if it surely is."""
-        sent = yield Ask("send", (name, epoch, published))
-        reply: str = (yield Ask("end", (name, epoch))) if sent in self.complete else sent
+        send_reply = yield Ask("send", (name, epoch, published))
+        reply: str = (
+            (yield Ask("end", (name, epoch))) if send_reply in self.complete else send_reply
+        )
         return reply
 
     settled_by_a_fence = frozenset({"fenced", "unknown"})

@@ -10,7 +10,16 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from tests.protocols.explore import Again, Ask, Process, Program, Scenario
-from tests.protocols.world import TRIES, File, Receipt, SinkProtocol, World, begun, judge, newest
+from tests.protocols.world import (
+    TRIES,
+    File,
+    Receipt,
+    SinkProtocol,
+    World,
+    begin_world,
+    judge,
+    newest,
+)
 
 
 class Entry(NamedTuple):
@@ -32,7 +41,7 @@ class Log(NamedTuple):
 
     entries: tuple[Entry, ...] = ()
     staged: frozenset[File] = frozenset()
-    gone: frozenset[File] = frozenset()
+    removed_files: frozenset[File] = frozenset()
 
 
 class Seen(NamedTuple):
@@ -53,15 +62,15 @@ class LogWorld(World):
 
     def receipts(self) -> tuple[Receipt, ...]:
         """Those that no later entry takes back."""
-        found: tuple[Receipt, ...] = ()
+        receipts: tuple[Receipt, ...] = ()
         for entry in self.store.entries:
-            found = tuple(r for r in found if r.attempt not in entry.removes)
-            found += () if entry.receipt is None else (entry.receipt,)
-        return found
+            receipts = tuple(r for r in receipts if r.attempt not in entry.removes)
+            receipts += () if entry.receipt is None else (entry.receipt,)
+        return receipts
 
     def removed(self) -> frozenset[File]:
         """See `World.removed`."""
-        return frozenset(self.store.gone)
+        return frozenset(self.store.removed_files)
 
     def look(self, who: str, window: int) -> list[tuple[Seen, Any]]:
         """The log as it is now; the window says whose look it is."""
@@ -70,7 +79,7 @@ class LogWorld(World):
 
     def intact(self, who: str, files: tuple[File, ...]) -> list[tuple[bool, Any]]:
         """Returns whether files are there still."""
-        return [(not self.store.gone & {*files}, self)]
+        return [(not self.store.removed_files & {*files}, self)]
 
     def put(self, who: str, number: int, entry: Entry) -> list[tuple[str, Any]]:
         """Put-if-absent.
@@ -79,10 +88,10 @@ class LogWorld(World):
         """
         if len(self.store.entries) != number:
             return [("taken", self), ("unknown", self)]
-        there = self.arrives(("entry", number, entry))
+        arrived = self.arrives(("entry", number, entry))
         return [
-            ("ok", there),
-            ("unknown", there),
+            ("ok", arrived),
+            ("unknown", arrived),
             ("unknown", self._replace(flying=self.flying | {("entry", number, entry)})),
         ]
 
@@ -97,7 +106,7 @@ class LogWorld(World):
 
     def listed(self, who: str) -> list[tuple[frozenset[File], Any]]:
         """Every file that lies there: those of the runs of a scenario with a sweep."""
-        return [(self.store.staged - self.store.gone, self)]
+        return [(self.store.staged - self.store.removed_files, self)]
 
     def stage(self, who: str, split: int) -> list[tuple[File, Any]]:
         """Where somebody sweeps, files are listed, and one task a split is enough."""
@@ -109,7 +118,14 @@ class LogWorld(World):
 
     def remove(self, who: str, files: frozenset[File]) -> list[tuple[None, Any]]:
         """For good."""
-        return [(None, self._replace(store=self.store._replace(gone=self.store.gone | files)))]
+        return [
+            (
+                None,
+                self._replace(
+                    store=self.store._replace(removed_files=self.store.removed_files | files)
+                ),
+            )
+        ]
 
     def arrives(self, request: Any) -> Any:
         """See `World.arrives`."""
@@ -127,10 +143,12 @@ FIRST = Receipt(0, 0, "Z", 0, 2, (File("Z", 0, 2, 2), File("Z", 1, 2, 2)))
 
 def scenarios(kind: type[World]) -> dict[str, Scenario]:
     """What is explored."""
-    empty = begun(kind, Log())
-    held = {"boundaries": ((0, 0), (1, 2)), "letters": frozenset({(0, "Z")})}
-    first = begun(kind, Log((Entry(FIRST),)), **held)
-    swept = begun(kind, Log((Entry(FIRST),), frozenset({*FIRST.files, GARBAGE})), **held)
+    empty = begin_world(kind, Log())
+    world_state = {"boundaries": ((0, 0), (1, 2)), "letters": frozenset({(0, "Z")})}
+    first = begin_world(kind, Log((Entry(FIRST),)), **world_state)
+    swept = begin_world(
+        kind, Log((Entry(FIRST),), frozenset({*FIRST.files, GARBAGE})), **world_state
+    )
     replays = (Process("A", "run", (0, 2)), Process("B", "run", (0, 1)))
     return {
         "one window twice": Scenario(
@@ -168,46 +186,56 @@ class NumberedLog(SinkProtocol):
 
     def commit(self, me: str, receipt: Receipt, tries: int = TRIES) -> Program:
         """See `SinkProtocol.commit`."""
-        seen: Seen = yield Ask("look", (receipt.window,))
-        held = judge(receipt, seen.receipts)
-        if isinstance(held, str):
-            return ("Refused", held)
-        if held is not None:
-            return ("Done" if held == receipt else "AlreadyDone", held)
-        if not (yield Ask("intact", (receipt.files,))) or seen.given_up & {*receipt.files}:
+        snapshot: Seen = yield Ask("look", (receipt.window,))
+        judgment = judge(receipt, snapshot.receipts)
+        if isinstance(judgment, str):
+            return ("Refused", judgment)
+        if judgment is not None:
+            return ("Done" if judgment == receipt else "AlreadyDone", judgment)
+        if not (yield Ask("intact", (receipt.files,))) or snapshot.given_up & {*receipt.files}:
             return ("Refused", "given up")
-        reply = yield self.write(seen, receipt)
-        return self.answered(receipt, reply, tries)
+        reply = yield self.write(snapshot, receipt)
+        return self.handle_reply(receipt, reply, tries)
 
-    def write(self, seen: Seen, receipt: Receipt) -> Ask:
+    def write(self, snapshot: Seen, receipt: Receipt) -> Ask:
         """The one atomic operation."""
-        return Ask("put", (seen.version + 1, self.entry(seen, receipt)))
+        return Ask("put", (snapshot.version + 1, self.entry(snapshot, receipt)))
 
-    def answered(self, receipt: Receipt, reply: str, tries: int) -> Any:
+    def handle_reply(self, receipt: Receipt, reply: str, tries: int) -> Any:
         """What follows from an answer."""
         if reply == "ok":
             return ("Done", receipt)
-        left = tries - (reply == "unknown")
-        return Again("commit", (receipt, left)) if left else ("Unknown",)
+        remaining_tries = tries - (reply == "unknown")
+        return Again("commit", (receipt, remaining_tries)) if remaining_tries else ("Unknown",)
 
-    def entry(self, seen: Seen, receipt: Receipt) -> Entry:
+    def entry(self, snapshot: Seen, receipt: Receipt) -> Entry:
         """A replacement takes back what it saw of its window."""
-        mine = frozenset(r.attempt for r in seen.receipts if r.window == receipt.window)
-        return Entry(receipt, mine if receipt.of is None else frozenset())
+        replaced_attempts = frozenset(
+            r.attempt for r in snapshot.receipts if r.window == receipt.window
+        )
+        return Entry(
+            receipt, replaced_attempts if receipt.replayed_attempt is None else frozenset()
+        )
 
     def replay_dead_letters(self, me: str, window: int) -> Program:
         """The dead letter becomes a row beside those that are there; nothing is left to be kept."""
-        seen: Seen = yield Ask("look", (window,))
-        held = newest(window, seen.receipts)
-        assert held is not None
-        if held.of is not None:
-            return ("AlreadyDone", held)
+        snapshot: Seen = yield Ask("look", (window,))
+        newest_receipt = newest(window, snapshot.receipts)
+        assert newest_receipt is not None
+        if newest_receipt.replayed_attempt is not None:
+            return ("AlreadyDone", newest_receipt)
         file = yield Ask("stage", (1,))
         return Again(
             "commit",
             (
                 Receipt(
-                    window, held.generation + 1, me, held.start, held.stop, (file,), held.attempt
+                    window,
+                    newest_receipt.generation + 1,
+                    me,
+                    newest_receipt.start,
+                    newest_receipt.stop,
+                    (file,),
+                    newest_receipt.attempt,
                 ),
             ),
         )
@@ -218,16 +246,16 @@ class NumberedLog(SinkProtocol):
         The grace period is none at all.
         """
         lying: frozenset[File] = yield Ask("listed")
-        seen: Seen = yield Ask("look", (-1,))
-        orphans = lying - {f for r in seen.receipts for f in r.files}
+        snapshot: Seen = yield Ask("look", (-1,))
+        orphans = lying - {f for r in snapshot.receipts for f in r.files}
         if not orphans:
             return ("Swept",)
-        reply = yield Ask("put", (seen.version + 1, Entry(None, given_up=orphans)))
+        reply = yield Ask("put", (snapshot.version + 1, Entry(None, given_up=orphans)))
         if reply == "ok":
             yield Ask("remove", (orphans,))
             return ("Swept",)
-        left = tries - (reply == "unknown")
-        return Again("sweep", (left,)) if left else ("Unknown",)
+        remaining_tries = tries - (reply == "unknown")
+        return Again("sweep", (remaining_tries,)) if remaining_tries else ("Unknown",)
 
 
 class Manifests(NumberedLog):
@@ -242,9 +270,9 @@ class Manifests(NumberedLog):
 class PathWrite(NumberedLog):
     """Looks, then writes by path: the write finds the newest number by itself."""
 
-    def write(self, seen: Seen, receipt: Receipt) -> Ask:
+    def write(self, snapshot: Seen, receipt: Receipt) -> Ask:
         """Not under the number that follows the look."""
-        return Ask("put_anywhere", (self.entry(seen, receipt),))
+        return Ask("put_anywhere", (self.entry(snapshot, receipt),))
 
 
 class DefaultRetries(NumberedLog):
@@ -252,18 +280,18 @@ class DefaultRetries(NumberedLog):
     looks at nothing.
     """
 
-    def answered(self, receipt: Receipt, reply: str, tries: int) -> Any:
+    def handle_reply(self, receipt: Receipt, reply: str, tries: int) -> Any:
         """Goes on without a look."""
         return (
             Again("retry", (receipt,))
             if reply == "taken"
-            else super().answered(receipt, reply, tries)
+            else super().handle_reply(receipt, reply, tries)
         )
 
     def retry(self, me: str, receipt: Receipt) -> Program:
         """The library's."""
         reply = yield Ask("put_anywhere", (Entry(receipt),))
-        return self.answered(receipt, reply, 1)
+        return self.handle_reply(receipt, reply, 1)
 
 
 class GenerationInTheId(NumberedLog):
@@ -271,19 +299,19 @@ class GenerationInTheId(NumberedLog):
 
     def commit(self, me: str, receipt: Receipt, tries: int = TRIES) -> Program:
         """Asks for its own generation alone."""
-        seen: Seen = yield Ask("look", (receipt.window,))
-        mine = next(
+        snapshot: Seen = yield Ask("look", (receipt.window,))
+        own_receipt = next(
             (
                 r
-                for r in seen.receipts
+                for r in snapshot.receipts
                 if (r.window, r.generation) == (receipt.window, receipt.generation)
             ),
             None,
         )
-        if mine is not None:
-            return ("AlreadyDone", mine)
-        reply = yield Ask("put_anywhere", (self.entry(seen, receipt),))
-        return self.answered(receipt, reply, tries)
+        if own_receipt is not None:
+            return ("AlreadyDone", own_receipt)
+        reply = yield Ask("put_anywhere", (self.entry(snapshot, receipt),))
+        return self.handle_reply(receipt, reply, tries)
 
 
 class LookOnce(NumberedLog):
@@ -291,29 +319,29 @@ class LookOnce(NumberedLog):
     without a look.
     """
 
-    def answered(self, receipt: Receipt, reply: str, tries: int) -> Any:
+    def handle_reply(self, receipt: Receipt, reply: str, tries: int) -> Any:
         """Doesn't ask whether it arrived."""
         return (
-            Again("again", (receipt,))
+            Again("put_second", (receipt,))
             if reply == "unknown" and tries > 1
-            else super().answered(receipt, reply, tries)
+            else super().handle_reply(receipt, reply, tries)
         )
 
-    def again(self, me: str, receipt: Receipt) -> Program:
+    def put_second(self, me: str, receipt: Receipt) -> Program:
         """The second time."""
         reply = yield Ask("put_anywhere", (Entry(receipt),))
-        return self.answered(receipt, reply, 1)
+        return self.handle_reply(receipt, reply, 1)
 
 
 class DeleteOnUnknown(NumberedLog):
     """What was not answered counts as failed, and is cleaned up."""
 
-    def answered(self, receipt: Receipt, reply: str, tries: int) -> Any:
+    def handle_reply(self, receipt: Receipt, reply: str, tries: int) -> Any:
         """Removes the files that the commit may have named."""
         return (
             Again("clean", (receipt,))
             if reply == "unknown"
-            else super().answered(receipt, reply, tries)
+            else super().handle_reply(receipt, reply, tries)
         )
 
     def clean(self, me: str, receipt: Receipt) -> Program:
@@ -327,8 +355,8 @@ class SweepWithoutWord(NumberedLog):
 
     def sweep(self, me: str, tries: int = TRIES) -> Program:
         """No commit before the removal."""
-        lying, seen = (yield Ask("listed")), (yield Ask("look", (-1,)))
-        yield Ask("remove", (lying - {f for r in seen.receipts for f in r.files},))
+        lying, snapshot = (yield Ask("listed")), (yield Ask("look", (-1,)))
+        yield Ask("remove", (lying - {f for r in snapshot.receipts for f in r.files},))
         return ("Swept",)
 
 
@@ -340,12 +368,12 @@ class LettersLast(NumberedLog):
         return Again("commit", (receipt, tries))
         yield
 
-    def answered(self, receipt: Receipt, reply: str, tries: int) -> Any:
+    def handle_reply(self, receipt: Receipt, reply: str, tries: int) -> Any:
         """Then the letters."""
         return (
             Again("letters", (receipt,))
             if reply == "ok"
-            else super().answered(receipt, reply, tries)
+            else super().handle_reply(receipt, reply, tries)
         )
 
     def letters(self, me: str, receipt: Receipt) -> Program:
@@ -387,14 +415,14 @@ class OneNameForTwoTasks(NumberedLog):
 class RenameOver(Manifests):
     """A manifest is renamed to its name, which takes whatever is there away."""
 
-    def write(self, seen: Seen, receipt: Receipt) -> Ask:
+    def write(self, snapshot: Seen, receipt: Receipt) -> Ask:
         """Not put-if-absent."""
-        return Ask("put_over", (seen.version + 1, self.entry(seen, receipt)))
+        return Ask("put_over", (snapshot.version + 1, self.entry(snapshot, receipt)))
 
 
 class OneManifestAnAttempt(Manifests):
     """Manifests are named by window and attempt: nothing says that the window is taken."""
 
-    def write(self, seen: Seen, receipt: Receipt) -> Ask:
+    def write(self, snapshot: Seen, receipt: Receipt) -> Ask:
         """A name that nobody else takes."""
-        return Ask("put_anywhere", (self.entry(seen, receipt),))
+        return Ask("put_anywhere", (self.entry(snapshot, receipt),))

@@ -41,10 +41,12 @@ class CatalogWorld(LogWorld):
 
     def summaries(self, who: str) -> list[tuple[Seen, Any]]:
         """For twins: what the snapshots say that are still there."""
-        gone = [n for n, e in enumerate(self.store.entries) if e.receipt is None and e.removes]
-        young = self.store.entries[gone[-1] :] if gone else self.store.entries
-        kept = tuple(r for r in self.receipts() if r in {e.receipt for e in young})
-        return [(Seen(len(self.store.entries) - 1, kept, frozenset()), self)]
+        removal_numbers = [
+            n for n, e in enumerate(self.store.entries) if e.receipt is None and e.removes
+        ]
+        young = self.store.entries[removal_numbers[-1] :] if removal_numbers else self.store.entries
+        kept_receipts = tuple(r for r in self.receipts() if r in {e.receipt for e in young})
+        return [(Seen(len(self.store.entries) - 1, kept_receipts, frozenset()), self)]
 
 
 class Catalog(NumberedLog):
@@ -64,13 +66,13 @@ class MarkerInTheSummary(Catalog):
 
     def commit(self, me: str, receipt: Receipt, tries: int = TRIES) -> Program:
         """As the real one, but for what is asked."""
-        seen: Seen = yield Ask("summaries")
-        held = judge(receipt, seen.receipts)
-        if isinstance(held, str):
-            return ("Refused", held)
-        if held is not None:
-            return ("AlreadyDone", held)
-        return self.answered(receipt, (yield self.write(seen, receipt)), tries)
+        snapshot: Seen = yield Ask("summaries")
+        judgment = judge(receipt, snapshot.receipts)
+        if isinstance(judgment, str):
+            return ("Refused", judgment)
+        if judgment is not None:
+            return ("AlreadyDone", judgment)
+        return self.handle_reply(receipt, (yield self.write(snapshot, receipt)), tries)
 
 
 class CatalogRetries(DefaultRetries, Catalog):

@@ -18,7 +18,7 @@ from tests.protocols.world import (
     Receipt,
     SinkProtocol,
     World,
-    begun,
+    begin_world,
     judge,
     newest,
     pairs_of_runs,
@@ -64,21 +64,21 @@ class TablesWorld(World):
 
         Without an answer it came, comes later or never.
         """
-        held = judge(receipt, getattr(self.store, table))
-        if held is not None:
-            return [(held, self)]
+        judgment = judge(receipt, getattr(self.store, table))
+        if judgment is not None:
+            return [(judgment, self)]
         request = ("commit", table, receipt)
-        there, late = self.arrives(request), self._replace(flying=self.flying | {request})
-        return [(receipt, there), ("unknown", there), ("unknown", late)]
+        arrived, late = self.arrives(request), self._replace(flying=self.flying | {request})
+        return [(receipt, arrived), ("unknown", arrived), ("unknown", late)]
 
     def arrives(self, request: Any) -> Any:
         """See `World.arrives`: it comes into its place in a table, if that isn't taken."""
         _, table, receipt = request
-        held: tuple[Receipt, ...] = getattr(self.store, table)
-        if judge(receipt, held) is not None:
+        receipts: tuple[Receipt, ...] = getattr(self.store, table)
+        if judge(receipt, receipts) is not None:
             return self
-        kept = tuple(r for r in held if r.window != receipt.window)
-        return self._replace(store=self.store._replace(**{table: (*kept, receipt)}))
+        kept_receipts = tuple(r for r in receipts if r.window != receipt.window)
+        return self._replace(store=self.store._replace(**{table: (*kept_receipts, receipt)}))
 
 
 class Routed(SinkProtocol):
@@ -91,31 +91,31 @@ class Routed(SinkProtocol):
 
     def __init__(self) -> None:
         super().__init__()
-        empty = begun(TablesWorld, Tables())
-        held = begun(
+        empty = begin_world(TablesWorld, Tables())
+        filled_world = begin_world(
             TablesWorld,
             Tables((FIRST,), (FIRST,), (FIRST,)),
             boundaries=((0, 0), (1, 2)),
             letters=frozenset({(0, "Z")}),
         )
-        self.scenarios = pairs_of_runs(empty, held)
+        self.scenarios = pairs_of_runs(empty, filled_world)
 
     def commit(self, me: str, receipt: Receipt, tries: int = TRIES) -> Program:
         """See `SinkProtocol.commit`."""
-        seen: tuple[Receipt, ...] = yield Ask("look_into", (LAST, receipt.window))
-        held = judge(receipt, seen)
-        if isinstance(held, str):
-            return ("Refused", held)
-        return Again("close", (receipt,)) if held is not None else Again("fill", (receipt, 0))
+        receipts: tuple[Receipt, ...] = yield Ask("look_into", (LAST, receipt.window))
+        judgment = judge(receipt, receipts)
+        if isinstance(judgment, str):
+            return ("Refused", judgment)
+        return Again("close", (receipt,)) if judgment is not None else Again("fill", (receipt, 0))
 
     def fill(self, me: str, receipt: Receipt, number: int) -> Program:
         """One of the other tables: its look says what generation it has, and its commit
         whether there was anything to do.
         """
         yield Ask("look_into", (TABLES[number], receipt.window))
-        told = yield Ask("commit_to", (TABLES[number], receipt))
-        if told in self.ends:
-            return ("Unknown",) if told == "unknown" else ("Refused", told)
+        reply = yield Ask("commit_to", (TABLES[number], receipt))
+        if reply in self.ends:
+            return ("Unknown",) if reply == "unknown" else ("Refused", reply)
         return (
             Again("close", (receipt,))
             if TABLES[number + 1] == LAST
@@ -129,10 +129,10 @@ class Routed(SinkProtocol):
 
     def close(self, me: str, receipt: Receipt) -> Program:
         """The last table's word is the run's."""
-        told = yield Ask("commit_to", (LAST, receipt))
-        if isinstance(told, str):
-            return ("Unknown",) if told == "unknown" else ("Refused", told)
-        return ("Done" if told == receipt else "AlreadyDone", told)
+        reply = yield Ask("commit_to", (LAST, receipt))
+        if isinstance(reply, str):
+            return ("Unknown",) if reply == "unknown" else ("Refused", reply)
+        return ("Done" if reply == receipt else "AlreadyDone", reply)
 
 
 # --------------------------------------------------------------------------------------------------
@@ -143,14 +143,14 @@ class LastTableFirst(Routed):
 
     def commit(self, me: str, receipt: Receipt, tries: int = TRIES) -> Program:
         """The wrong order."""
-        told = yield Ask("commit_to", (LAST, receipt))
-        if told != receipt:
+        reply = yield Ask("commit_to", (LAST, receipt))
+        if reply != receipt:
             return (
                 ("Unknown",)
-                if told == "unknown"
-                else ("Refused", told)
-                if isinstance(told, str)
-                else ("AlreadyDone", told)
+                if reply == "unknown"
+                else ("Refused", reply)
+                if isinstance(reply, str)
+                else ("AlreadyDone", reply)
             )
         for table in TABLES[:-1]:
             yield Ask("commit_to", (table, receipt))
@@ -162,10 +162,10 @@ class OneTableCounts(Routed):
 
     def fill(self, me: str, receipt: Receipt, number: int) -> Program:
         """Doesn't go on behind what another run brought."""
-        seen: tuple[Receipt, ...] = yield Ask("look_into", (TABLES[number], receipt.window))
-        held = newest(receipt.window, seen)
-        if held is not None and held.generation >= receipt.generation:
-            return ("AlreadyDone", held)
+        receipts: tuple[Receipt, ...] = yield Ask("look_into", (TABLES[number], receipt.window))
+        newest_receipt = newest(receipt.window, receipts)
+        if newest_receipt is not None and newest_receipt.generation >= receipt.generation:
+            return ("AlreadyDone", newest_receipt)
         return (yield from super().fill(me, receipt, number))
 
 

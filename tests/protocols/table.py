@@ -21,12 +21,12 @@ PROTOCOLS: dict[str, type[Protocol]] = {
 
 
 class Twin(NamedTuple):
-    """`breaks`: the promise, as its first words; `by`: the step at which it breaks."""
+    """`breaks`: the promise, as its first words; `breaking_step`: the step at which it breaks."""
 
-    of: type[Protocol]
+    protocol_type: type[Protocol]
     scenario: str
     breaks: str
-    by: str
+    breaking_step: str
 
 
 _ONE, _TWO, _REPLAYS, _SWEEP = "one window twice", "two windows", "two replays", "a sweep"
@@ -112,10 +112,10 @@ TWINS: dict[str, dict[str, Twin]] = {
 }
 
 
-def crowded(scenario: Scenario) -> Scenario:
+def crowd(scenario: Scenario) -> Scenario:
     """The scenario with a third run, of what is wanted in the end: too many states to
     be explored whole.
     """
     return scenario._replace(
-        processes=(*scenario.processes, Process("C", "run", scenario.wanted[0]))
+        processes=(*scenario.processes, Process("C", "run", scenario.required_runs[0]))
     )

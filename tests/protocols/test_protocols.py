@@ -12,7 +12,7 @@ import pytest
 from tests.protocols import __main__ as command
 from tests.protocols.explore import explore, replay, wander
 from tests.protocols.fenced import FencedIds
-from tests.protocols.table import PROTOCOLS, TWINS, crowded
+from tests.protocols.table import PROTOCOLS, TWINS, crowd
 
 EVERY = [
     (name, scenario) for name, protocol in PROTOCOLS.items() for scenario in protocol().scenarios
@@ -29,8 +29,10 @@ def test_every_state_keeps_the_promises(name: str, scenario: str) -> None:
     """
     protocol = PROTOCOLS[name]()
     explored = explore(protocol, protocol.scenarios[scenario])
-    told = explored.broken and replay(protocol, protocol.scenarios[scenario], explored.broken.way)
-    assert explored.broken is None, "\n".join(told or ())
+    steps = explored.broken and replay(
+        protocol, protocol.scenarios[scenario], explored.broken.choices
+    )
+    assert explored.broken is None, "\n".join(steps or ())
     assert explored.states > 1_000, "the scenario was hardly explored"
 
 
@@ -43,11 +45,11 @@ def test_ways_by_chance_keep_the_promises(
 ) -> None:
     """Three runs, in orders by chance: the same promises."""
     protocol = PROTOCOLS[name]()
-    wide = crowded(protocol.scenarios[scenario])
+    wide = crowd(protocol.scenarios[scenario])
     for seed in (dice.randrange(2**32) for _ in range(SEEDS)):
         explored = wander(protocol, wide, seed)
-        told = explored.broken and replay(protocol, wide, explored.broken.way)
-        assert explored.broken is None, f"seed {seed}:\n" + "\n".join(told or ())
+        steps = explored.broken and replay(protocol, wide, explored.broken.choices)
+        assert explored.broken is None, f"seed {seed}:\n" + "\n".join(steps or ())
 
 
 @pytest.mark.parametrize("scenario", FencedIds().scenarios)
@@ -56,10 +58,10 @@ def test_kafka_fences_again(dice: random.Random, scenario: str) -> None:
     in orders by chance: the same promises.
     """
     protocol = FencedIds()
-    one = protocol.scenarios[scenario]
-    again = tuple(p._replace(args=(*p.args, 3)) for p in one.processes)
+    base_scenario = protocol.scenarios[scenario]
+    retrying_processes = tuple(p._replace(args=(*p.args, 3)) for p in base_scenario.processes)
     for seed in (dice.randrange(2**32) for _ in range(SEEDS)):
-        explored = wander(protocol, one._replace(processes=again), seed)
+        explored = wander(protocol, base_scenario._replace(processes=retrying_processes), seed)
         assert explored.broken is None, f"seed {seed}: {explored.broken}"
 
 
@@ -70,13 +72,15 @@ def test_a_twin_is_caught(name: str, twin: str) -> None:
     """Each broken twin breaks the promise that its step was there for, at that step;
     the same way does so again.
     """
-    what = TWINS[name][twin]
-    protocol = what.of()
-    explored = explore(protocol, protocol.scenarios[what.scenario])
+    breakage = TWINS[name][twin]
+    protocol = breakage.protocol_type()
+    explored = explore(protocol, protocol.scenarios[breakage.scenario])
     assert explored.broken is not None
-    *_, step, told = replay(what.of(), protocol.scenarios[what.scenario], explored.broken.way)
-    assert what.breaks in told
-    assert what.by in step
+    *_, step, violation = replay(
+        breakage.protocol_type(), protocol.scenarios[breakage.scenario], explored.broken.choices
+    )
+    assert breakage.breaks in violation
+    assert breakage.breaking_step in step
 
 
 def test_a_broken_promise_is_shown_and_had_again(
@@ -86,7 +90,7 @@ def test_a_broken_promise_is_shown_and_had_again(
     its exit code says that something is broken.
     """
 
-    def said(*words: str) -> str:
+    def run_main(*words: str) -> str:
         monkeypatch.setattr(
             sys,
             "argv",
@@ -104,15 +108,15 @@ def test_a_broken_promise_is_shown_and_had_again(
         assert command.main() == (not words)
         return capsys.readouterr().out
 
-    shown = said()
+    shown = run_main()
     steps = [line for line in shown.splitlines() if line.startswith("  ")]
     trace = shown.partition("--trace ")[2].strip()
     assert steps[-1].strip().startswith("BROKEN")
-    assert said("--trace", trace).splitlines() == steps
+    assert run_main("--trace", trace).splitlines() == steps
 
 
 def test_ways_by_chance_find_a_twin() -> None:
     """Random ways aren't blind: a twin is caught within a thousand."""
-    protocol = TWINS["delta"]["path-write"].of()
-    wide = crowded(protocol.scenarios["one window twice"])
+    protocol = TWINS["delta"]["path-write"].protocol_type()
+    wide = crowd(protocol.scenarios["one window twice"])
     assert any(wander(protocol, wide, seed).broken for seed in range(1_000))

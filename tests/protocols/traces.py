@@ -34,16 +34,16 @@ LIMIT = 60
 
 
 class Event(NamedTuple):
-    """A step of a run. `at`: the number or id that it is taken under, where a step has one.
+    """A step of a run. `target`: the number or id that it is taken under, where a step has one.
 
-    `said`: what the run then said of itself, if this was its last; None if that isn't known.
+    `outcome`: what the run then said of itself, if this was its last; None if that isn't known.
     """
 
     who: str
     name: str
-    at: int | str | None
+    target: int | str | None
     reply: str | None
-    said: str | None = None
+    outcome: str | None = None
 
 
 class Recorder:
@@ -57,25 +57,25 @@ class Recorder:
         self,
         who: str,
         name: str,
-        at: int | str | None = None,
+        target: int | str | None = None,
         *,
         once: Callable[[], bool] = lambda: True,
     ) -> Iterator[Callable[..., None]]:
-        """One step, alone of all steps. `at` may be known only with the reply.
+        """One step, alone of all steps. `target` may be known only with the reply.
 
         `once`: whether it doesn't have to wait for steps of others, which go on until then.
         """
         with self.file.open("a") as out:
-            self._alone(out, once)
+            self._lock_alone(out, once)
 
             def write(**more: Any) -> None:
-                out.write(json.dumps({"who": who, "name": name, "at": at, **more}) + "\n")
+                out.write(json.dumps({"who": who, "name": name, "at": target, **more}) + "\n")
                 out.flush()
 
             write(begun=True)
-            yield lambda reply, at=at: write(reply=reply, at=at)
+            yield lambda reply, target=target: write(reply=reply, at=target)
 
-    def _alone(self, out: TextIO, once: Callable[[], bool] = lambda: True) -> None:
+    def _lock_alone(self, out: TextIO, once: Callable[[], bool] = lambda: True) -> None:
         deadline = time.monotonic() + LIMIT
         fcntl.flock(out, fcntl.LOCK_EX)  # in turn: who asked first gets it first
         while not once():
@@ -84,11 +84,11 @@ class Recorder:
             time.sleep(0.002)
             fcntl.flock(out, fcntl.LOCK_EX)
 
-    def says(self, who: str, said: str) -> None:
+    def says(self, who: str, outcome: str) -> None:
         """What a run ended with."""
         with self.file.open("a") as out:
-            self._alone(out)
-            out.write(json.dumps({"who": who, "said": said}) + "\n")
+            self._lock_alone(out)
+            out.write(json.dumps({"who": who, "said": outcome}) + "\n")
 
     def trace(self) -> list[Event]:
         """The steps in their order."""
@@ -96,7 +96,7 @@ class Recorder:
         for line in map(json.loads, self.file.read_text().splitlines()):
             if "said" in line:
                 last = max(n for n, event in enumerate(events) if event.who == line["who"])
-                events[last] = events[last]._replace(said=line["said"])
+                events[last] = events[last]._replace(outcome=line["said"])
             elif "begun" in line:
                 events.append(Event(line["who"], line["name"], line["at"], LOST))
             else:
@@ -104,7 +104,7 @@ class Recorder:
         return events
 
 
-def refused(model: Model, scenario: str | Scenario, trace: list[Event]) -> list[Event]:
+def refused_events(model: Model, scenario: str | Scenario, trace: list[Event]) -> list[Event]:
     """What of a trace the model can't follow, from the first such event on."""
     return accepts(
         model, model.scenarios[scenario] if isinstance(scenario, str) else scenario, trace, _fits
@@ -114,80 +114,100 @@ def refused(model: Model, scenario: str | Scenario, trace: list[Event]) -> list[
 def _fits(step: Step, event: Event | None) -> bool:
     if step.name == "dies":  # who is dead and who is never heard of again leave the same world
         return False
-    told = _told(step)
-    if event is None or told is None:
+    event_of_step = _event_of(step)
+    if event is None or event_of_step is None:
         # which a statement between two steps may notice
-        return event is None and (told is None or told.reply == "gone")
-    return told._replace(said=None) == event._replace(said=None) and (
-        event.said is None or event.said == told.said
+        return event is None and (event_of_step is None or event_of_step.reply == "gone")
+    return event_of_step._replace(outcome=None) == event._replace(outcome=None) and (
+        event.outcome is None or event.outcome == event_of_step.outcome
     )
 
 
-def _told(step: Step) -> Event | None:
+def _event_of(step: Step) -> Event | None:
     """What a recorder would have told of a step of the model; None of one that it doesn't see."""
-    said = next(
-        (p.args[0][0] for p in step.after.processes if p.name == step.who and p.program == OVER),
+    outcome = next(
+        (
+            p.args[0][0]
+            for p in step.next_state.processes
+            if p.name == step.who and p.program == OVER
+        ),
         None,
     )
-    told = _told_of_several(step, said)
-    if told is not None:
-        return told
+    event = _event_of_several(step, outcome)
+    if event is not None:
+        return event
     match step.name, step.args, step.reply:
         case "look", (window,), Seen() as seen:
-            held = newest(window, seen.receipts)
+            newest_receipt = newest(window, seen.receipts)
             return Event(
-                step.who, "look", seen.version, None if held is None else held.attempt, said
+                step.who,
+                "look",
+                seen.version,
+                None if newest_receipt is None else newest_receipt.attempt,
+                outcome,
             )
         case "look", (_, window), tuple() as receipts:
-            held = newest(window, receipts)
-            return Event(step.who, "look", None, None if held is None else held.attempt, said)
+            newest_receipt = newest(window, receipts)
+            return Event(
+                step.who,
+                "look",
+                None,
+                None if newest_receipt is None else newest_receipt.attempt,
+                outcome,
+            )
         case "put", (number, _), reply:
-            return Event(step.who, "put", number, reply, said)
+            return Event(step.who, "put", number, reply, outcome)
         case (
             "keep_letters" | "lock" | "look" | "insert" | "end" | "send_commit",
             _,
             reply,
         ):
-            return Event(step.who, step.name, None, reply, said)
+            return Event(step.who, step.name, None, reply, outcome)
     return None
 
 
-def _told_of_several(step: Step, said: str | None) -> Event | None:
+def _event_of_several(step: Step, outcome: str | None) -> Event | None:
     """The same of protocols that commit in several places: Kafka's ids, and several tables."""
     match step.name, step.args, step.reply:
         case "look_into", (table, window), tuple() as receipts:
-            held = newest(window, receipts)
-            return Event(step.who, "look_into", table, None if held is None else held.attempt, said)
+            newest_receipt = newest(window, receipts)
+            return Event(
+                step.who,
+                "look_into",
+                table,
+                None if newest_receipt is None else newest_receipt.attempt,
+                outcome,
+            )
         case "commit_to", (table, _), reply:
             return Event(
                 step.who,
                 "commit_to",
                 table,
                 reply.attempt if isinstance(reply, Receipt) else reply,
-                said,
+                outcome,
             )
         case "glance", (window,), Glance() as glance:
-            held = newest(window, glance.receipts)
+            newest_receipt = newest(window, glance.receipts)
             return Event(
                 step.who,
                 "glance",
-                "whole" if glance.whole else UNDECIDED,
-                None if held is None else held.attempt,
-                said,
+                "whole" if glance.is_decided else UNDECIDED,
+                None if newest_receipt is None else newest_receipt.attempt,
+                outcome,
             )
         case "control", _, None:
-            return Event(step.who, "control", None, UNDECIDED, said)
+            return Event(step.who, "control", None, UNDECIDED, outcome)
         case "control", (window,), tuple() as log:
-            return Event(step.who, "control", None, control_text(window, log), said)
+            return Event(step.who, "control", None, control_text(window, log), outcome)
         case "init", (name,), _:
-            return Event(step.who, "init", name, None, said)
+            return Event(step.who, "init", name, None, outcome)
         case "send", (name, _, Published() as published), reply:
-            what = "receipt" if published.split is None else f"split {published.split}"
-            return Event(step.who, "send", f"{name}: {what}", reply, said)
+            content = "receipt" if published.split is None else f"split {published.split}"
+            return Event(step.who, "send", f"{name}: {content}", reply, outcome)
         case "end", (name, _), reply:
-            return Event(step.who, "end", name, reply, said)
+            return Event(step.who, "end", name, reply, outcome)
         case "shown", _, _:
-            return Event(step.who, "shown", None, None, said)
+            return Event(step.who, "shown", None, None, outcome)
     return None
 
 
@@ -195,13 +215,13 @@ def control_text(window: int, log: tuple[Published, ...]) -> str | None:
     """What a control topic says of a window: the attempt of its receipt; else its
     splits that are published, and by whom.
     """
-    held = newest(window, [p.receipt for p in log if p.split is None])
-    mine = {
+    newest_receipt = newest(window, [p.receipt for p in log if p.split is None])
+    attempt_by_split = {
         p.split: p.receipt.attempt
         for p in log
         if p.split is not None and p.receipt.window == window
     }
-    return splits_text(mine) if held is None else held.attempt
+    return splits_text(attempt_by_split) if newest_receipt is None else newest_receipt.attempt
 
 
 def splits_text(published: Mapping[int, str]) -> str | None:

@@ -19,7 +19,7 @@ from tests.protocols.world import (
     Receipt,
     SinkProtocol,
     World,
-    begun,
+    begin_world,
     judge,
     pairs_of_runs,
 )
@@ -84,8 +84,8 @@ class ServerWorld(World):
 
     def stage(self, who: str, split: int) -> list[tuple[File, Any]]:
         """Into files, one for each task; with the last split's they are whole."""
-        whole = self.store.staging | ({who} if split else frozenset())
-        return [(File(who, split, 1, 1), self._with(staging=whole))]
+        staging = self.store.staging | ({who} if split else frozenset())
+        return [(File(who, split, 1, 1), self._with(staging=staging))]
 
     def lock(self, who: str, number: int) -> list[tuple[str, Any]]:
         """Begin, and take the table's lock.
@@ -113,18 +113,18 @@ class ServerWorld(World):
         return [(self.receipts(), self)]
 
     def insert(
-        self, who: str, number: int, receipt: Receipt, seen: tuple[Receipt, ...]
+        self, who: str, number: int, receipt: Receipt, receipts: tuple[Receipt, ...]
     ) -> list[tuple[str, Any]]:
         """Delete what is replaced; stream the staged files in, and insert the receipt;
         whether the files are whole is the answer.
         """
-        session, mine = (
+        session, replaced_attempts = (
             self._session(who, number),
-            frozenset(r.attempt for r in seen if r.window == receipt.window),
+            frozenset(r.attempt for r in receipts if r.window == receipt.window),
         )
         if session is None:
             return [("gone", self)]
-        inserted = Inserted(receipt, who not in self.store.staging, mine)
+        inserted = Inserted(receipt, who not in self.store.staging, replaced_attempts)
         sessions = (*self._without(session), session._replace(inserted=inserted))
         return [("cut" if inserted.cut else "all", self._with(sessions=sessions))]
 
@@ -141,10 +141,10 @@ class ServerWorld(World):
         session = self._session(who, number)
         if session is None:
             return [("unknown", self)]
-        there = self.arrives(("commit", who, number))
+        arrived = self.arrives(("commit", who, number))
         nothing = self._with(sessions=self._without(session))
         late = self._replace(flying=self.flying | {("commit", who, number)})
-        return [("ok", there), ("unknown", there), ("unknown", nothing), ("unknown", late)]
+        return [("ok", arrived), ("unknown", arrived), ("unknown", nothing), ("unknown", late)]
 
     def arrives(self, request: Any) -> Any:
         """See `World.arrives`: a commit reaches a session that is still there."""
@@ -152,10 +152,12 @@ class ServerWorld(World):
         session = self._session(who, number)
         if session is None or session.inserted is None:
             return self
-        kept = tuple(
+        kept_inserts = tuple(
             i for i in self.store.committed if i.receipt.attempt not in session.inserted.removes
         )
-        return self._with(committed=(*kept, session.inserted), sessions=self._without(session))
+        return self._with(
+            committed=(*kept_inserts, session.inserted), sessions=self._without(session)
+        )
 
     def events(self) -> list[tuple[str, Any]]:
         """The server ends who is gone, or idles; and once, it crashes, or the machine
@@ -184,45 +186,45 @@ class Transaction(SinkProtocol):
 
     def __init__(self) -> None:
         super().__init__()
-        empty = begun(ServerWorld, Server())
-        held = begun(
+        empty = begin_world(ServerWorld, Server())
+        filled_world = begin_world(
             ServerWorld,
             Server((Inserted(FIRST, cut=False, removes=frozenset()),)),
             boundaries=((0, 0), (1, 2)),
             letters=frozenset({(0, "Z")}),
         )
-        self.scenarios = pairs_of_runs(empty, held)
+        self.scenarios = pairs_of_runs(empty, filled_world)
 
     def commit(self, me: str, receipt: Receipt, tries: int = TRIES) -> Program:
         """See `SinkProtocol.commit`; each try has a session of its own."""
         yield self.fence(tries)
-        seen = yield Ask("look", (tries, receipt.window))
-        return (yield from self.write(receipt, seen, tries))
+        look_reply = yield Ask("look", (tries, receipt.window))
+        return (yield from self.write(receipt, look_reply, tries))
 
     def fence(self, tries: int) -> Ask:
         """How a transaction begins."""
         return Ask("lock", (tries,))
 
-    def write(self, receipt: Receipt, seen: tuple[Receipt, ...] | str, tries: int) -> Program:
+    def write(self, receipt: Receipt, look_reply: tuple[Receipt, ...] | str, tries: int) -> Program:
         """Decide on what was seen, stream the files in, commit."""
-        if isinstance(seen, str):
-            return self.again(receipt, tries)
-        held = judge(receipt, seen)
-        if held is not None:
+        if isinstance(look_reply, str):
+            return self.retry_commit(receipt, tries)
+        judgment = judge(receipt, look_reply)
+        if judgment is not None:
             yield Ask("end", (tries,))
             return (
-                ("Refused", held)
-                if isinstance(held, str)
-                else ("Done" if held == receipt else "AlreadyDone", held)
+                ("Refused", judgment)
+                if isinstance(judgment, str)
+                else ("Done" if judgment == receipt else "AlreadyDone", judgment)
             )
-        brought = yield Ask("insert", (tries, receipt, seen))
+        brought = yield Ask("insert", (tries, receipt, look_reply))
         if brought == "cut" and self.sums:
             yield Ask("end", (tries,))
             return ("Failed", "a staged file isn't what was staged")
         reply = "unknown" if brought == "gone" else (yield Ask("send_commit", (tries,)))
-        return ("Done", receipt) if reply == "ok" else self.again(receipt, tries)
+        return ("Done", receipt) if reply == "ok" else self.retry_commit(receipt, tries)
 
-    def again(self, receipt: Receipt, tries: int) -> Any:
+    def retry_commit(self, receipt: Receipt, tries: int) -> Any:
         """The connection was lost."""
         return Again("commit", (receipt, tries - 1)) if tries > 1 else ("Unknown",)
 
@@ -248,9 +250,9 @@ class LookBeforeLock(Transaction):
 
     def commit(self, me: str, receipt: Receipt, tries: int = TRIES) -> Program:
         """The look first."""
-        seen = yield Ask("look_unlocked", (receipt.window,))
+        look_reply = yield Ask("look_unlocked", (receipt.window,))
         yield self.fence(tries)
-        return (yield from self.write(receipt, seen, tries))
+        return (yield from self.write(receipt, look_reply, tries))
 
 
 class TrustsStaging(Transaction):

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from tests.protocols.explore import Ask, Process, Program, Scenario, Start
 from tests.protocols.fenced import Published
-from tests.protocols.world import SPLITS, Receipt, SinkProtocol, World, begun, judge, newest
+from tests.protocols.world import SPLITS, Receipt, SinkProtocol, World, begin_world, judge, newest
 
 
 class Topics(NamedTuple):
@@ -32,21 +32,21 @@ class TopicsWorld(World):
 
     def receipts(self) -> tuple[Receipt, ...]:
         """Of each window the first one."""
-        found: dict[int, Receipt] = {}
+        receipt_by_window: dict[int, Receipt] = {}
         for published in self.store.log:
             if published.split is None:
-                found.setdefault(published.receipt.window, published.receipt)
-        return tuple(found.values())
+                receipt_by_window.setdefault(published.receipt.window, published.receipt)
+        return tuple(receipt_by_window.values())
 
     def rows(self) -> Iterator[tuple[tuple[int, int], Receipt]]:
         """See `World.rows`: each once, for here a row may be there twice."""
-        there = {
+        receipt_by_row = {
             (message, r.window): r
             for r, split in sorted(self.store.rows, key=str)
             for message in r.messages()
             if message[0] == split
         }
-        return ((message, receipt) for (message, _), receipt in there.items())
+        return ((message, receipt) for (message, _), receipt in receipt_by_row.items())
 
     def control(self, who: str) -> list[tuple[Any, Any]]:
         """The control topic, read to its end: the published splits, and the receipts that count."""
@@ -64,15 +64,15 @@ class TopicsWorld(World):
 
     def send(self, who: str, receipt: Receipt, split: int) -> list[tuple[str, Any]]:
         """A split's rows. A report may say that they were not delivered, or none may come."""
-        return [*self._asked(("send", receipt, split), "delivered"), ("not delivered", self)]
+        return [*self._send_request(("send", receipt, split), "delivered"), ("not delivered", self)]
 
     def record(self, who: str, published: Published) -> list[tuple[str, Any]]:
         """A record."""
-        return self._asked(("record", published), "ok")
+        return self._send_request(("record", published), "ok")
 
-    def _asked(self, request: Any, ok: str) -> list[tuple[str, Any]]:
-        there, late = self.arrives(request), self._replace(flying=self.flying | {request})
-        return [(ok, there), ("unknown", there), ("unknown", late)]
+    def _send_request(self, request: Any, ok: str) -> list[tuple[str, Any]]:
+        arrived, late = self.arrives(request), self._replace(flying=self.flying | {request})
+        return [(ok, arrived), ("unknown", arrived), ("unknown", late)]
 
     def arrives(self, request: Any) -> Any:
         """See `World.arrives`: nothing is refused."""
@@ -105,11 +105,14 @@ class Unfenced(SinkProtocol):
     def __init__(self) -> None:
         super().__init__()
         letters = frozenset({(0, "A"), (0, "B"), (1, "B")})
-        ready = begun(self.kind, Topics(), boundaries=((0, 0), (1, 2), (2, 4)), letters=letters)
-        a, b, c = (
-            Receipt(*what, ()) for what in ((0, 0, "A", 0, 2), (0, 0, "B", 0, 2), (1, 0, "B", 2, 4))
+        ready = begin_world(
+            self.kind, Topics(), boundaries=((0, 0), (1, 2), (2, 4)), letters=letters
         )
-        some = Topics(
+        a, b, c = (
+            Receipt(*fields, ())
+            for fields in ((0, 0, "A", 0, 2), (0, 0, "B", 0, 2), (1, 0, "B", 2, 4))
+        )
+        published_topics = Topics(
             frozenset((c, split) for split in SPLITS),
             tuple(Published(c, split) for split in SPLITS),
         )
@@ -118,7 +121,7 @@ class Unfenced(SinkProtocol):
                 ready, (Process("A", "commit", (a,)), Process("B", "commit", (b,))), ((0,),)
             ),
             "two windows": Scenario(
-                ready._replace(store=some),
+                ready._replace(store=published_topics),
                 (Process("A", "commit", (a,)), Process("B", "commit", (c,))),
                 ((1,), (0,)),
             ),
@@ -132,18 +135,18 @@ class Unfenced(SinkProtocol):
         if any(verdict != "published" for verdict in published):
             return ("Unknown",)
         _, receipts = yield Ask("control")
-        held = judge(receipt, receipts)
-        if held is not None:
+        held_receipt = judge(receipt, receipts)
+        if held_receipt is not None:
             return (
-                ("Refused", held)
-                if isinstance(held, str)
-                else ("Done" if held == receipt else "AlreadyDone", held)
+                ("Refused", held_receipt)
+                if isinstance(held_receipt, str)
+                else ("Done" if held_receipt == receipt else "AlreadyDone", held_receipt)
             )
         if (yield Ask("record", (Published(receipt, None),))) != "ok":
             return ("Unknown",)
         _, receipts = yield Ask("control")
-        held = newest(receipt.window, receipts)
-        return ("Done" if held == receipt else "AlreadyDone", held)
+        held_receipt = newest(receipt.window, receipts)
+        return ("Done" if held_receipt == receipt else "AlreadyDone", held_receipt)
 
     def publish(self, me: str, receipt: Receipt, split: int) -> Program:
         """One split, if no attempt has recorded it."""

@@ -20,19 +20,22 @@ TRIES = 2
 
 
 class File(NamedTuple):
-    """What a task staged: the name says the attempt, and what is in it is of `by`."""
+    """What a task staged: the name says the attempt, and what is in it is of `content_run`."""
 
     run: str
     split: int
     task: int
-    by: int
+    content_run: int
 
     def __str__(self) -> str:
         return f"{self.run}.{self.split}.{self.task}"
 
 
 class Receipt(NamedTuple):
-    """What a run would commit. `of`: the attempt that a dead-letter replay stands on."""
+    """What a run would commit.
+
+    `replayed_attempt`: the attempt that a dead-letter replay stands on.
+    """
 
     window: int
     generation: int
@@ -40,7 +43,7 @@ class Receipt(NamedTuple):
     start: int
     stop: int
     files: tuple[File, ...]
-    of: str | None = None
+    replayed_attempt: str | None = None
 
     def __str__(self) -> str:
         return (
@@ -50,7 +53,7 @@ class Receipt(NamedTuple):
     def messages(self) -> list[tuple[int, int]]:
         """The messages whose rows it stands for."""
         dead = (1, self.start)
-        if self.of is not None:
+        if self.replayed_attempt is not None:
             return [dead]
         return [(s, o) for s in SPLITS for o in range(self.start, self.stop) if (s, o) != dead]
 
@@ -88,12 +91,31 @@ class World(NamedTuple):
         """Put-if-absent of a boundary: each run sees the topic's end elsewhere, and one
         of them is right for ever.
         """
-        known = dict(self.boundaries)
-        if label not in known:
-            low = max((offset for at, offset in known.items() if at < label), default=0)
-            high = min((offset for at, offset in known.items() if at > label), default=99)
-            known[label] = min(max(2 * label + (who != "A" and label > 0), low), high)
-        return [(known[label], self._replace(boundaries=tuple(sorted(known.items()))))]
+        offset_by_label = dict(self.boundaries)
+        if label not in offset_by_label:
+            low = max(
+                (
+                    offset
+                    for frozen_label, offset in offset_by_label.items()
+                    if frozen_label < label
+                ),
+                default=0,
+            )
+            high = min(
+                (
+                    offset
+                    for frozen_label, offset in offset_by_label.items()
+                    if frozen_label > label
+                ),
+                default=99,
+            )
+            offset_by_label[label] = min(max(2 * label + (who != "A" and label > 0), low), high)
+        return [
+            (
+                offset_by_label[label],
+                self._replace(boundaries=tuple(sorted(offset_by_label.items()))),
+            )
+        ]
 
     def stage(self, who: str, split: int) -> list[tuple[File, Any]]:
         """A task; or a second one, where the first was killed, or was stopped and writes on when it wakes.
@@ -115,30 +137,30 @@ class World(NamedTuple):
         """The dead letters of an attempt, in a commit of their own; again if that
         wasn't answered.
         """
-        there = self._replace(letters=self.letters | {(window, who)})
+        arrived = self._replace(letters=self.letters | {(window, who)})
         return (
-            [("ok", there)]
-            if there == self
-            else [("ok", there), ("unknown", there), ("unknown", self)]
+            [("ok", arrived)]
+            if arrived == self
+            else [("ok", arrived), ("unknown", arrived), ("unknown", self)]
         )
 
     def events(self) -> list[tuple[str, Any]]:
         """What the world does by itself."""
-        found = []
+        events = []
         for request in sorted(self.flying, key=str):
             rest = self._replace(flying=self.flying - {request})
             if request[0] == "task":
                 _, who, split = request
                 torn = {self.named(who, split)} & {f for r in self.receipts() for f in r.files}
-                found.append(
+                events.append(
                     (
                         f"{who}'s stopped task of split {split} wakes and writes",
                         rest._replace(torn=self.torn | torn),
                     )
                 )
             else:
-                found.append((f"{_whose(request)} arrives late", rest.arrives(request)))
-        return found
+                events.append((f"{_whose(request)} arrives late", rest.arrives(request)))
+        return events
 
     overwrites = False
     """True if two tasks of a split write one name: in a broken twin."""
@@ -152,7 +174,7 @@ def _whose(request: tuple[Any, ...]) -> str:
     return " ".join(map(str, request))
 
 
-def begun(kind: type[World], store: Any, **more: Any) -> World:
+def begin_world(kind: type[World], store: Any, **more: Any) -> World:
     """A world in which nothing has happened yet."""
     return kind(
         **(
@@ -170,36 +192,41 @@ def begun(kind: type[World], store: Any, **more: Any) -> World:
 
 def newest(window: int, receipts: Iterable[Receipt]) -> Receipt | None:
     """The receipt of a window's highest generation."""
-    mine = [r for r in receipts if r.window == window]
-    return max(mine, key=lambda r: r.generation) if mine else None
+    window_receipts = [r for r in receipts if r.window == window]
+    return max(window_receipts, key=lambda r: r.generation) if window_receipts else None
 
 
 def judge(receipt: Receipt, receipts: Iterable[Receipt]) -> Receipt | str | None:
     """`ingest.sinks.kit.commit.conflicts.decide` in small: what stands in place of this receipt,
     why it is refused, or None if it may be committed.
     """
-    every = [*receipts]
-    held = newest(receipt.window, every)
-    if held is not None and (held.start, held.stop) != (receipt.start, receipt.stop):
+    all_receipts = [*receipts]
+    newest_receipt = newest(receipt.window, all_receipts)
+    if newest_receipt is not None and (newest_receipt.start, newest_receipt.stop) != (
+        receipt.start,
+        receipt.stop,
+    ):
         return "another plan"
-    if held is not None and held.generation >= receipt.generation:
-        return held
-    if receipt.generation != (0 if held is None else held.generation + 1):
+    if newest_receipt is not None and newest_receipt.generation >= receipt.generation:
+        return newest_receipt
+    if receipt.generation != (0 if newest_receipt is None else newest_receipt.generation + 1):
         return "generations left out"
-    if receipt.of is not None and (held is None or held.attempt != receipt.of):
+    if receipt.replayed_attempt is not None and (
+        newest_receipt is None or newest_receipt.attempt != receipt.replayed_attempt
+    ):
         return "replays another attempt"
     if any(
         r.window != receipt.window and r.start < receipt.stop and receipt.start < r.stop
-        for r in every
+        for r in all_receipts
     ):
         return "overlap"
     return None
 
 
-def pairs_of_runs(empty: World, held: World) -> dict[str, Scenario]:
+def pairs_of_runs(empty: World, filled: World) -> dict[str, Scenario]:
     """Two runs at once: of one window, of two windows, and two replays of a window.
 
-    `empty`: a table without windows. `held`: one that holds window 0, with a dead letter.
+    `empty`: a table without windows. `filled`: one that holds window 0, with a dead letter.
     """
     return {
         "one window twice": Scenario(
@@ -209,7 +236,7 @@ def pairs_of_runs(empty: World, held: World) -> dict[str, Scenario]:
             empty, (Process("A", "run", (0,)), Process("B", "run", (1,))), ((1,), (0,))
         ),
         "two replays": Scenario(
-            held,
+            filled,
             (Process("A", "run", (0, 2)), Process("B", "run", (0, 1))),
             ((0, 1), (0, 2)),
             frozenset({"generations left out"}),
@@ -241,13 +268,13 @@ class SinkProtocol(Protocol):
 
     # ----------------------------------------------------------------------------------------------
 
-    def wrong(self, world: World) -> str | None:
+    def find_violation(self, world: World) -> str | None:
         """INV-1, INV-2, INV-4 and INV-5 on one state."""
-        return next(self._wrong(world), None)
+        return next(self._violations(world), None)
 
-    def _wrong(self, world: World) -> Iterator[str]:
+    def _violations(self, world: World) -> Iterator[str]:
         rows, receipts = [*world.rows()], world.receipts()
-        times, has = (
+        times, covered_messages = (
             Counter([*(message for message, _ in rows), *world.coming()]),
             {(message, r.window) for message, r in rows},
         )
@@ -262,7 +289,7 @@ class SinkProtocol(Protocol):
                 if r.window not in windows
             )
         for r in receipts:
-            short = [m for m in r.messages() if (m, r.window) not in has]
+            short = [m for m in r.messages() if (m, r.window) not in covered_messages]
             yield from (f"INV-1: the receipt of {r} without its row of {m}" for m in short)
             yield from (
                 f"INV-4: {r} names a file that was removed" for f in r.files if f in world.removed()
@@ -272,7 +299,7 @@ class SinkProtocol(Protocol):
                 for f in r.files
                 if f in world.torn
             )
-            if r.of is None and (r.window, r.attempt) not in world.letters:
+            if r.replayed_attempt is None and (r.window, r.attempt) not in world.letters:
                 yield f"INV-1: the receipt of {r} without its dead letter"
         for window in sorted(windows):
             yield from self._mismatches(
@@ -280,47 +307,51 @@ class SinkProtocol(Protocol):
             )
             yield from self._letters(window, receipts, times)
 
-    def _mismatches(self, mine: list[Receipt], after: Receipt | None) -> Iterator[str]:
-        if len({(r.start, r.stop) for r in mine}) > 1:
-            yield f"INV-5: window {mine[0].window} is committed under two plans"
-        if len({r.generation for r in mine}) < len(mine):
-            yield f"INV-2: a generation of window {mine[0].window} has two receipts"
-        if after is not None and after.start != mine[0].stop:
+    def _mismatches(
+        self, window_receipts: list[Receipt], next_receipt: Receipt | None
+    ) -> Iterator[str]:
+        if len({(r.start, r.stop) for r in window_receipts}) > 1:
+            yield f"INV-5: window {window_receipts[0].window} is committed under two plans"
+        if len({r.generation for r in window_receipts}) < len(window_receipts):
+            yield f"INV-2: a generation of window {window_receipts[0].window} has two receipts"
+        if next_receipt is not None and next_receipt.start != window_receipts[0].stop:
             yield (
-                f"INV-5: window {mine[0].window} stops at {mine[0].stop}, the next one starts at"
-                f" {after.start}"
+                f"INV-5: window {window_receipts[0].window} stops at {window_receipts[0].stop}, the"
+                f" next one starts at {next_receipt.start}"
             )
 
     def _letters(
         self, window: int, receipts: tuple[Receipt, ...], rows: Counter[tuple[int, int]]
     ) -> Iterator[str]:
         """A dead letter is open, or a row of the table: never both, never neither."""
-        held = newest(window, receipts)
-        assert held is not None
-        if (held.of is None) == bool(rows[1, held.start]):
+        newest_receipt = newest(window, receipts)
+        assert newest_receipt is not None
+        if (newest_receipt.replayed_attempt is None) == bool(rows[1, newest_receipt.start]):
             yield (
-                f"message {(1, held.start)} is"
-                f" {'a row and a dead letter' if held.of is None else 'neither a row nor a dead letter'}"  # noqa: E501
+                f"message {(1, newest_receipt.start)} is"
+                f" {'a row and a dead letter' if newest_receipt.replayed_attempt is None else 'neither a row nor a dead letter'}"  # noqa: E501
             )
 
-    def lost(self, before: World, after: World) -> str | None:
+    def find_loss(self, old_world: World, new_world: World) -> str | None:
         """What is committed stays, in this generation or a later one."""
-        old, new = before.receipts(), after.receipts()
+        old, new = old_world.receipts(), new_world.receipts()
         for r in (newest(window, old) for window in sorted({r.window for r in old})):
             assert r is not None
-            held = newest(r.window, new)
-            if held is None or (held != r and held.generation <= r.generation):
+            newest_receipt = newest(r.window, new)
+            if newest_receipt is None or (
+                newest_receipt != r and newest_receipt.generation <= r.generation
+            ):
                 return f"INV-4: the receipt of {r} is gone"
         return None
 
-    def false(self, verdict: Any, world: World, scenario: Scenario) -> str | None:
+    def refute(self, verdict: Any, world: World, scenario: Scenario) -> str | None:
         """Who says Done has committed; who says that it was done already names what is
         there; nobody is refused without a reason.
         """
         match verdict:
             case ("Done" | "AlreadyDone", Receipt() as receipt):
-                held = newest(receipt.window, self.decided(world))
-                if held is None or held.generation < receipt.generation:
+                newest_receipt = newest(receipt.window, self.decided(world))
+                if newest_receipt is None or newest_receipt.generation < receipt.generation:
                     return f"INV-1: {verdict[0]}, but {receipt} isn't there"
             case ("Refused", why) if why not in scenario.refusable:
                 return f"a run is refused: {why}"

@@ -180,18 +180,18 @@ class RegistryServer:
             case ("POST", ["subjects", subject, "versions"]) if isinstance(
                 body, dict
             ) and isinstance(body.get("schema"), str):
-                made = self.register(
+                schema_id = self.register(
                     subject,
                     body["schema"],
                     body.get("schemaType") or "AVRO",
                     body.get("references"),
                 )
-                return 200, {"id": made, "guid": self.guid(made)}
+                return 200, {"id": schema_id, "guid": self.guid(schema_id)}
             case ("POST", ["compatibility", "subjects", subject, "versions"]):
-                known = any(not version.deleted for version in self._subjects.get(subject, ()))
-                return (200, {"is_compatible": True}) if known else _no_subject(subject)
+                exists = any(not version.deleted for version in self._subjects.get(subject, ()))
+                return (200, {"is_compatible": True}) if exists else _no_subject(subject)
             case ("POST", ["subjects", subject]) if isinstance(body, dict):
-                return self._registered(subject, body)
+                return self._look_up(subject, body)
             case ("DELETE", ["subjects", subject]):
                 return self._delete(subject)
         return 404, {"error_code": 404, "message": "HTTP 404 Not Found"}
@@ -221,14 +221,14 @@ class RegistryServer:
         versions = [v for v in self._subjects.get(subject, ()) if with_deleted or not v.deleted]
         if not versions:
             return _no_subject(subject)
-        wanted = (
+        matching = (
             versions[-1:]
             if number in {"latest", "-1"}
             else [v for v in versions if str(v.number) == number]
         )
-        if not wanted:
+        if not matching:
             return 404, {"error_code": 40402, "message": f"Version {number} not found."}
-        (version,) = wanted
+        (version,) = matching
         return 200, {
             "subject": subject,
             "version": version.number,
@@ -237,7 +237,7 @@ class RegistryServer:
             **self._document(version.id),
         }
 
-    def _registered(self, subject: str, body: Mapping[str, Any]) -> tuple[int, Any]:
+    def _look_up(self, subject: str, body: Mapping[str, Any]) -> tuple[int, Any]:
         entry = {
             "schema": body.get("schema"),
             "schemaType": body.get("schemaType") or "AVRO",
@@ -265,14 +265,14 @@ class RegistryServer:
             protocol_version = "HTTP/1.1"
 
             def do_GET(self) -> None:
-                self._answer()
+                self._respond()
 
             do_POST = do_DELETE = do_GET  # the library's names  # noqa: N815
 
             def log_message(self, format: str, *args: Any) -> None:  # its name  # noqa: A002
                 """Prints nothing."""
 
-            def _answer(self) -> None:
+            def _respond(self) -> None:
                 size = int(self.headers.get("Content-Length") or 0)
                 written = self.rfile.read(min(size, _LENGTH_MAX))
                 url = urlsplit(self.path)

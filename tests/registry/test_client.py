@@ -107,18 +107,18 @@ def test_no_answer(name: str, server: RegistryServer, registry: Registry) -> Non
     """It can't be reached, for whoever asks, with the address, what was asked for and
     why; never with a secret, nor at length.
     """
-    fault, said = UNUSABLE[name]
+    fault, pattern = UNUSABLE[name]
     id_ = server.register("t-value", named("R"))
     server.faults = {f"/schemas/ids/{id_}": fault}
-    with pytest.raises(UnreachableError, match=said) as raised:
+    with pytest.raises(UnreachableError, match=pattern) as raised:
         registry.schema(str(id_))
-    told = str(raised.value)
-    assert told.startswith(f"The schema registry {server.url} was asked for ")
-    assert f"schema id {id_}" in told
-    assert "hunte" not in told + repr(registry)
-    assert "bWU6aHVudGVyMg" not in told
-    assert len(told) < 900
-    assert told.isprintable()
+    message = str(raised.value)
+    assert message.startswith(f"The schema registry {server.url} was asked for ")
+    assert f"schema id {id_}" in message
+    assert "hunte" not in message + repr(registry)
+    assert "bWU6aHVudGVyMg" not in message
+    assert len(message) < 900
+    assert message.isprintable()
     server.faults = {}
     assert registry.schema(str(id_)) is not None
 

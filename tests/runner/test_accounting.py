@@ -40,12 +40,12 @@ from windrow.ingest.ports.decoder import Decoded, Deletes
 from windrow.ingest.ports.reader import Reader, ReadPlan, ReadSummary, Take
 from windrow.ingest.ports.sink import Stager
 from windrow.ingest.runner.accounting import (
+    find_unexplained,
     refuse_fewer,
     refuse_too_many_dead,
     refuse_undoing,
     refuse_unequal,
     refuse_unplaced,
-    unexplained,
 )
 from windrow.ingest.runner.context import Pipeline, Request
 from windrow.ingest.runner.run_windows import run
@@ -176,17 +176,21 @@ def test_results_are_those_of_the_plans_splits(brought: list[Split]) -> None:
         refuse_unequal(plan(SPLIT), staged(*(counts(s) for s in brought)))
 
 
-def decoded(rows: list[int], dead: list[int], gone: list[int], keys: int | None = None) -> Decoded:
+def decoded(
+    rows: list[int], dead: list[int], deleted: list[int], keys: int | None = None
+) -> Decoded:
     """Of four messages: which have rows, are dead letters, and delete something.
 
     The others are dropped.
     """
     words = pa.array(["x"] * len(dead), pa.string())
     deletes = Deletes(
-        pa.record_batch([pa.array(range(len(gone) if keys is None else keys), pa.int64())], ["id"]),
-        pa.array(gone, pa.int64()),
+        pa.record_batch(
+            [pa.array(range(len(deleted) if keys is None else keys), pa.int64())], ["id"]
+        ),
+        pa.array(deleted, pa.int64()),
     )
-    index, left = pa.array(rows, pa.int64()), 4 - len({*rows, *dead, *gone})
+    index, dropped = pa.array(rows, pa.int64()), 4 - len({*rows, *dead, *deleted})
     return Decoded(
         pa.record_batch([index], ["id"]),
         index,
@@ -194,13 +198,13 @@ def decoded(rows: list[int], dead: list[int], gone: list[int], keys: int | None 
         words,
         words,
         words,
-        dropped=left,
+        dropped=dropped,
         deletes=deletes,
     )
 
 
 @pytest.mark.parametrize(
-    ("told", "keyed", "says"),
+    ("decoded_batch", "keyed", "says"),
     [
         (decoded([0, 1], [3], [0, 0, 2]), True, None),
         (decoded([0, 1], [3], []), False, None),
@@ -215,16 +219,18 @@ def decoded(rows: list[int], dead: list[int], gone: list[int], keys: int | None 
         (decoded([0], [1, 2], [2]), True, "a message is a delete and a dead letter"),
     ],
 )
-def test_each_delete_is_some_messages(told: Decoded, keyed: bool, says: str | None) -> None:
+def test_each_delete_is_some_messages(
+    decoded_batch: Decoded, keyed: bool, says: str | None
+) -> None:
     """A message that only deletes is in one place; deletes that nobody asked for, or
     that are no message's, refuse the window.
     """
     split, messages = Split("shop.things", 1, 0, 4), valued([b""] * 4)
     if says is None:
-        refuse_unplaced(split, messages, told, keyed=keyed)
+        refuse_unplaced(split, messages, decoded_batch, keyed=keyed)
     else:
         with pytest.raises(AccountingError, match=says):
-            refuse_unplaced(split, messages, told, keyed=keyed)
+            refuse_unplaced(split, messages, decoded_batch, keyed=keyed)
 
 
 # --------------------------------------------------------------------------------------------------
@@ -245,14 +251,14 @@ class StumblingReader:
     """Gives as many messages as there are, but not those, in as many batches as are told."""
 
     honest: Reader
-    given: tuple[tuple[int, ...], ...]
+    offset_batches: tuple[tuple[int, ...], ...]
 
     def read(self, split: Split, take: Take) -> ReadSummary:
         batches: list[pa.RecordBatch] = []
         summary = self.honest.read(split, batches.append)
         column = batches[0].schema.get_field_index("offset")
         rest = batches[0]
-        for offsets in self.given:
+        for offsets in self.offset_batches:
             batch, rest = rest.slice(0, len(offsets)), rest.slice(len(offsets))
             take(
                 batch.set_column(column, batch.schema.field(column), pa.array(offsets, pa.int64()))
@@ -275,16 +281,16 @@ class Lying:
 
     def open(self) -> Callable[..., Decoded]:
         step = self.honest.open()
-        return lambda *given: self.lie(step(*given))
+        return lambda *arguments: self.lie(step(*arguments))
 
 
-def said(decoded: Decoded, without: int = 0, **lies: Any) -> Decoded:
+def lie_about(decoded: Decoded, skipped_rows: int = 0, **lies: Any) -> Decoded:
     """The same with other numbers, or other indices, and without the first rows."""
-    told = {
+    columns = {
         name: pa.array(lie, getattr(decoded, name).type) if isinstance(lie, list) else lie
         for name, lie in lies.items()
     }
-    return replace(decoded, rows=decoded.rows.slice(without), **told)
+    return replace(decoded, rows=decoded.rows.slice(skipped_rows), **columns)
 
 
 def first_twice(decoded: Decoded) -> Decoded:
@@ -392,11 +398,11 @@ def bank(tmp_path: Path) -> Bank:
 
 def refused(bank: Bank, pipeline: Pipeline) -> str:
     """Why the accounts refuse the window; nothing of it is visible."""
-    with pytest.raises(AccountingError) as why:
+    with pytest.raises(AccountingError) as caught:
         bank.run(pipeline)
     assert pipeline.sink.look(HOUR) is None
     assert not DeltaTable(str(bank.folder / "table")).file_uris()
-    return str(why.value)
+    return str(caught.value)
 
 
 @pytest.mark.parametrize("lies", [{"read": 2}, {"read": 4}, {"next_offset": 2}, {"skipped": 1}])
@@ -405,12 +411,13 @@ def test_a_reader_that_lies_commits_nothing(bank: Bank, lies: dict[str, int]) ->
     bank.produce(*[b'{"amount": 1}'] * 3)
     honest = bank.pipeline()
     assert "disagree" in refused(
-        bank, replace(honest, reader=lambda asked: LyingReader(honest.reader(asked), **lies))
+        bank,
+        replace(honest, reader=lambda read_plan: LyingReader(honest.reader(read_plan), **lies)),
     )
 
 
 @pytest.mark.parametrize(
-    ("given", "wrong"),
+    ("offset_batches", "wrong_offset"),
     [
         (((0, 1, 1),), 1),
         (((0, 2, 1),), 1),
@@ -422,7 +429,7 @@ def test_a_reader_that_lies_commits_nothing(bank: Bank, lies: dict[str, int]) ->
     ],
 )
 def test_a_reader_that_stumbles_commits_nothing(
-    bank: Bank, given: tuple[tuple[int, ...], ...], wrong: int
+    bank: Bank, offset_batches: tuple[tuple[int, ...], ...], wrong_offset: int
 ) -> None:
     """A message twice and another never, or one of another window, add up to what was
     wanted: the window is refused all the same.
@@ -430,9 +437,13 @@ def test_a_reader_that_stumbles_commits_nothing(
     bank.produce(*[b'{"amount": 1}'] * 3)
     honest = bank.pipeline()
     text = refused(
-        bank, replace(honest, reader=lambda asked: StumblingReader(honest.reader(asked), given))
+        bank,
+        replace(
+            honest,
+            reader=lambda read_plan: StumblingReader(honest.reader(read_plan), offset_batches),
+        ),
     )
-    assert f"returned offset {wrong} out of order" in text
+    assert f"returned offset {wrong_offset} out of order" in text
     assert "bug in the reader" in text
 
 
@@ -464,9 +475,9 @@ DECODED: list[tuple[dict[str, Any], str]] = [
     ({"dropped": 0}, "3 of 4 messages accounted for"),
     ({"filtered": -1, "dropped": 2}, "a count is negative"),
     ({"dropped": -1, "filtered": 2}, "a count is negative"),
-    ({"without": 1, "row_index": [3]}, "3 of 4 messages accounted for: 1 valid + 1 dead"),
+    ({"skipped_rows": 1, "row_index": [3]}, "3 of 4 messages accounted for: 1 valid + 1 dead"),
     ({"row_index": [0, 0]}, "3 of 4 messages accounted for: 1 valid + 1 dead"),
-    ({"without": 1}, "1 row came with the messages of 2"),
+    ({"skipped_rows": 1}, "1 row came with the messages of 2"),
     ({"row_index": [3, 0]}, "rows are not in the order of the batch's messages"),
     ({"row_index": [0, 4]}, "rows are not in the order of the batch's messages"),
     ({"row_index": [-1, 0]}, "rows are not in the order of the batch's messages"),
@@ -497,7 +508,7 @@ def test_a_decoder_or_transform_that_lies_commits_nothing(
     bank.produce(b'{"amount": 1}', b"poison", None, b'{"amount": 2}')
     honest = bank.pipeline(on_null="drop")
     step = getattr(honest, liar)()
-    text = refused(bank, replace(honest, **{liar: lambda: Lying(step, partial(said, **lies))}))
+    text = refused(bank, replace(honest, **{liar: lambda: Lying(step, partial(lie_about, **lies))}))
     assert says in text
     assert "miscounted" in text
     assert "bank.payments[0]@0" in text
@@ -533,7 +544,9 @@ def test_messages_that_lost_a_part_of_a_timestamp_are_counted(bank: Bank) -> Non
     bank.produce(b'{"amount": 1}', b'{"amount": 2}')
     honest = bank.pipeline()
     counts = bank.run(
-        replace(honest, decoder=lambda: Lying(honest.decoder(), partial(said, cut=np.arange(2))))
+        replace(
+            honest, decoder=lambda: Lying(honest.decoder(), partial(lie_about, cut=np.arange(2)))
+        )
     ).committed.receipt.counts
     assert (counts.truncated, counts.valid) == (2, 2)
 
@@ -546,9 +559,9 @@ def test_a_refused_window_says_what_to_fix(bank: Bank) -> None:
     lies: in one sentence, without a value.
     """
     bank.produce(*[b'{"amount": 12345.75}'] * 120)
-    with pytest.raises(DeadLetterLimitError) as why:
+    with pytest.raises(DeadLetterLimitError) as caught:
         bank.run(bank.pipeline())
-    text = str(why.value)
+    text = str(caught.value)
     assert (
         "120 of 120 messages refused: $.amount expected int, got float (120). First:"
         " bank.payments[0]@0. " in text
@@ -651,13 +664,13 @@ def test_splits_are_told_together() -> None:
         counts(Split("shop.things", 2, 0, 10), first_dead=((3, "x"),)),
         refused=(RefusedAt("rules", 13, (("$.f5 is odd", 9), (OTHERS, 4))),),
     )
-    with pytest.raises(DeadLetterLimitError) as why:
+    with pytest.raises(DeadLetterLimitError) as caught:
         refuse_too_many_dead(HOUR, first + second, LimitsSpec(max_dead_ratio=0.0), "so")
     kinds = (
         "$.f5 is odd (10); $.f0 is odd (1); $.f1 is odd (1); $.f2 is odd (1); $.f3 is odd (1);"
         " other reasons (5)"
     )
-    assert f"4 of 20 messages refused: {kinds}. First: shop.things[1]@105." in why.value.what
+    assert f"4 of 20 messages refused: {kinds}. First: shop.things[1]@105." in caught.value.what
 
 
 ANY = {"max_dead_ratio": None}
@@ -691,17 +704,17 @@ def test_each_stage_has_limits_of_its_own(limits: dict[str, Any], says: str) -> 
     """What one stage refused is held against its own limits, over all splits; the
     refusal names stage, counts, places and the limit.
     """
-    other = msgspec.structs.replace(BY_STAGE[1], first=(5,))
-    found = staged(counts(SPLIT), refused=BY_STAGE) + staged(
-        counts(Split("shop.things", 2, 0, 10)), refused=(other,)
+    other_refusals = msgspec.structs.replace(BY_STAGE[1], first=(5,))
+    all_staged = staged(counts(SPLIT), refused=BY_STAGE) + staged(
+        counts(Split("shop.things", 2, 0, 10)), refused=(other_refusals,)
     )
-    with pytest.raises(DeadLetterLimitError) as why:
-        refuse_too_many_dead(HOUR, found, LimitsSpec.model_validate(ANY | limits), "so")
-    assert says in why.value.what
+    with pytest.raises(DeadLetterLimitError) as caught:
+        refuse_too_many_dead(HOUR, all_staged, LimitsSpec.model_validate(ANY | limits), "so")
+    assert says in caught.value.what
     stage, ((name, value), *_) = next(
         (stage, list(bounds.items())) for stage, bounds in limits.items()
     )
-    assert why.value.what.endswith(f"more than limits.{stage}.{name} {value} allows")
+    assert caught.value.what.endswith(f"more than limits.{stage}.{name} {value} allows")
 
 
 def test_a_stage_may_refuse_what_its_limits_allow() -> None:
@@ -725,11 +738,11 @@ def test_a_limit_of_a_stage_refuses_a_window(bank: Bank) -> None:
     bank.produce(
         b'{"amount": 1}', b'{"amount": 1.5}', b"poison", b'{"amount": 2}', b'{"amount": 3}'
     )
-    with pytest.raises(DeadLetterLimitError) as why:
+    with pytest.raises(DeadLetterLimitError) as caught:
         bank.run(bank.pipeline(schema={"max_dead_count": 0}))
     assert (
         "1 of 5 messages refused at stage schema: $.amount expected int, got float (1). First:"
-        " bank.payments[0]@1." in why.value.what
+        " bank.payments[0]@1." in caught.value.what
     )
     assert (
         bank.run(
@@ -772,7 +785,7 @@ def test_kinds_are_bounded() -> None:
     (kinds,) = [refused.kinds for refused in refusals.by_stage()]
     assert len(kinds) == 11
     assert sum(n for _, n in kinds) == 3005
-    assert max(len(what) for what, _ in kinds) <= 200
+    assert max(len(kind) for kind, _ in kinds) <= 200
 
 
 # --------------------------------------------------------------------------------------------------
@@ -805,13 +818,13 @@ def test_a_replacement_with_as_many_messages_is_none_of_fewer() -> None:
     """By topic-partition, over all splits of each; more are no fewer, nor is a
     topic-partition that the other one doesn't have.
     """
-    before = receipt(0, ("a", 0, 4), ("a", 0, 3), ("b", 0, 0))
-    refuse_fewer(receipt(1, ("a", 0, 7)), before)
-    refuse_fewer(receipt(1, ("a", 0, 1), ("a", 0, 7), ("b", 0, 1), ("c", 0, 1)), before)
+    replaced = receipt(0, ("a", 0, 4), ("a", 0, 3), ("b", 0, 0))
+    refuse_fewer(receipt(1, ("a", 0, 7)), replaced)
+    refuse_fewer(receipt(1, ("a", 0, 1), ("a", 0, 7), ("b", 0, 1), ("c", 0, 1)), replaced)
 
 
 @pytest.mark.parametrize(
-    ("read", "at", "left", "had"),
+    ("read", "first_fewer", "new_count", "old_count"),
     [
         ([("a", 0, 4), ("a", 0, 2), ("a", 1, 9), ("b", 0, 9)], ("a", 0), 6, 7),
         ([("a", 0, 7), ("a", 1, 1), ("b", 0, 9)], ("a", 1), 1, 2),
@@ -820,19 +833,21 @@ def test_a_replacement_with_as_many_messages_is_none_of_fewer() -> None:
     ],
 )
 def test_more_in_one_topic_partition_hide_no_fewer_in_another(
-    read: list[tuple[str, int, int]], at: tuple[str, int], left: int, had: int
+    read: list[tuple[str, int, int]], first_fewer: tuple[str, int], new_count: int, old_count: int
 ) -> None:
     """The first of them is named, with what is left of what there was, and the way to
     have it so.
     """
-    with pytest.raises(DataLossError) as why:
+    with pytest.raises(DataLossError) as caught:
         refuse_fewer(
             receipt(3, *read), receipt(2, ("b", 0, 3), ("a", 0, 4), ("a", 0, 3), ("a", 1, 2))
         )
-    said, messages = why.value, counted(left, "message")
-    assert said.what == f"Replacing window {HOUR.key}: {messages} left, generation 2 had {had}"
-    assert (said.topic, said.partition, said.stage) == (*at, "check")
-    assert "--accept-fewer" in said.do
+    error, messages = caught.value, counted(new_count, "message")
+    assert (
+        error.what == f"Replacing window {HOUR.key}: {messages} left, generation 2 had {old_count}"
+    )
+    assert (error.topic, error.partition, error.stage) == (*first_fewer, "check")
+    assert "--accept-fewer" in error.do
 
 
 def test_a_replacement_undoes_no_edit() -> None:
@@ -840,11 +855,11 @@ def test_a_replacement_undoes_no_edit() -> None:
     refuse_undoing(receipt(0))
     refuse_undoing(msgspec.structs.replace(receipt(1), dead_replay=DeadReplay("a", "a", 2)))
     edited = msgspec.structs.replace(receipt(1), dead_replay=DeadReplay("a", "a", 2, edited=1))
-    with pytest.raises(RefusedError) as why:
+    with pytest.raises(RefusedError) as caught:
         refuse_undoing(edited)
-    assert why.value.what.startswith(f"Window {HOUR.key} holds 1 message edited")
-    assert why.value.stage == "plan"
-    assert "--accept-fewer" in why.value.do
+    assert caught.value.what.startswith(f"Window {HOUR.key} holds 1 message edited")
+    assert caught.value.stage == "plan"
+    assert "--accept-fewer" in caught.value.do
 
 
 # --------------------------------------------------------------------------------------------------
@@ -858,16 +873,16 @@ def test_more_markers_than_messages_explain(markers: int, compacted: bool, warns
     that is compacted.
     """
     split = Split("shop.things", 1, 100, 110 + markers + 5)
-    found = unexplained(
+    warnings = find_unexplained(
         plan(split), [counts(split, aborted=5)], frozenset({"shop.things"} if compacted else ())
     )
-    assert bool(found) is warns
+    assert bool(warnings) is warns
 
 
 def test_markers_of_aborted_transactions_explain_offsets() -> None:
     """Aborted messages count on both sides: they are no markers, and each may have had one."""
     split = Split("shop.things", 1, 0, 10 + 50 + 220)
-    assert unexplained(plan(split), [counts(split, aborted=50)], frozenset()) == ()
+    assert find_unexplained(plan(split), [counts(split, aborted=50)], frozenset()) == ()
     split = Split("shop.things", 1, 0, 10 + 50 + 221)
-    (warning,) = unexplained(plan(split), [counts(split, aborted=50)], frozenset())
+    (warning,) = find_unexplained(plan(split), [counts(split, aborted=50)], frozenset())
     assert "221 offsets with neither" in warning

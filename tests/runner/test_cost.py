@@ -99,20 +99,20 @@ def _calls(step: Callable[[], object]) -> int:
         nonlocal calls
         calls += event in {"call", "c_call"}
 
-    before = sys.getprofile()
+    old_profiler = sys.getprofile()
     sys.setprofile(count)
     try:
         step()
     finally:
-        sys.setprofile(before)
+        sys.setprofile(old_profiler)
     return calls
 
 
 def _arrow(step: Callable[[], object]) -> int:
     pool = pa.default_memory_pool()
-    before = pool.total_bytes_allocated()
+    allocated_before = pool.total_bytes_allocated()
     step()
-    return int(pool.total_bytes_allocated() - before)
+    return int(pool.total_bytes_allocated() - allocated_before)
 
 
 def _peak(step: Callable[[], object]) -> int:
@@ -130,14 +130,16 @@ def test_a_message_costs_no_more_than_it_did(step: str, tmp_path: Path) -> None:
     step that becomes dearer is seen here.
     """
     orders = values()
-    few, many = (cost_of(steps(tmp_path, valued(orders[:n]))[step]) for n in (FEW, MANY))
+    few_costs, many_costs = (
+        cost_of(steps(tmp_path, valued(orders[:n]))[step]) for n in (FEW, MANY)
+    )
     limit, more = LIMITS[step], MANY - FEW
     per_message = Cost(
-        (many.calls - few.calls) / more,
-        (many.arrow - few.arrow) / more,
-        (many.peak - few.peak) / more,
+        (many_costs.calls - few_costs.calls) / more,
+        (many_costs.arrow - few_costs.arrow) / more,
+        (many_costs.peak - few_costs.peak) / more,
     )
     assert abs(per_message.calls) < 0.001, f"calls per message: {per_message.calls}"
-    assert many.calls <= limit.calls, f"calls per batch: {many.calls}"
+    assert many_costs.calls <= limit.calls, f"calls per batch: {many_costs.calls}"
     assert per_message.arrow <= limit.arrow, f"bytes per message: {per_message}"
     assert per_message.peak <= limit.peak, f"bytes per message: {per_message}"

@@ -116,12 +116,12 @@ def test_one_topic_partition_of_several_was_cut(desk: SourceDesk, cluster: Memor
     refused, or told on the receipt.
     """
     topic = desk.logs.topic(2)
-    one, two = TopicPartition(topic, 0), TopicPartition(topic, 1)
-    for tp in (one, two):
+    first_tp, second_tp = TopicPartition(topic, 0), TopicPartition(topic, 1)
+    for tp in (first_tp, second_tp):
         desk.send(tp, *minutes(0, 1, 2))
     desk.run(desk.pipeline({"topic": topic}), 0)
-    desk.send(two, *minutes(61))
-    cluster.truncate(one, 1)
+    desk.send(second_tp, *minutes(61))
+    cluster.truncate(first_tp, 1)
     with pytest.raises(CutOffError) as refused:
         desk.run(desk.pipeline({"topic": topic}), 1)
     assert (refused.value.topic, refused.value.partition) == (topic, 0)

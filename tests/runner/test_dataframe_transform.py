@@ -68,7 +68,7 @@ def read_of(valid: int, filtered: int = 0, dead: int = 0) -> Staged:
 
 def batch(offsets: Sequence[int], ids: Sequence[int | None] | None = None) -> pa.RecordBatch:
     """Rows of the messages at some offsets."""
-    own = pa.array(ids if ids is not None else offsets, pa.int64())
+    id_column = pa.array(ids if ids is not None else offsets, pa.int64())
     stamps = pa.array([datetime(2026, 1, 5, tzinfo=UTC)] * len(offsets), TYPES["timestamp"])
     places = [
         pa.array(["t"] * len(offsets)),
@@ -76,13 +76,13 @@ def batch(offsets: Sequence[int], ids: Sequence[int | None] | None = None) -> pa
         pa.array(offsets, pa.int64()),
         stamps,
     ]
-    return pa.RecordBatch.from_arrays([own, *places], ["id", *METADATA.values()])
+    return pa.RecordBatch.from_arrays([id_column, *places], ["id", *METADATA.values()])
 
 
-def staged(read: Staged, batches: Sequence[pa.RecordBatch], kept: Kept) -> Staged:
+def staged(read: Staged, batches: Sequence[pa.RecordBatch], stager: Kept) -> Staged:
     def factory(split: Split) -> Stager:
         assert split == SPLIT
-        return kept
+        return stager
 
     return StageTask(factory, Chain(), OWN, METADATA)(read, batches)
 
@@ -99,12 +99,14 @@ def test_each_message_is_counted_once(
     """Whatever messages are left behind the function, and however batches are cut: what
     was read is valid, filtered or dead.
     """
-    offsets, kept = sorted(offsets), Kept()
+    offsets, stager = sorted(offsets), Kept()
     read = read_of(20, filtered, dead)
     counts = staged(
-        read, [batch(offsets[at : at + size]) for at in range(0, len(offsets), size)], kept
+        read,
+        [batch(offsets[start : start + size]) for start in range(0, len(offsets), size)],
+        stager,
     ).counts
-    assert kept.offsets == offsets
+    assert stager.offsets == offsets
     assert (counts.rows, counts.rows_staged, counts.valid) == (
         len(offsets),
         len(offsets),
@@ -127,30 +129,30 @@ def test_rows_that_name_no_message_of_theirs(batches: list[list[int]], match: st
     """What is out of turn, beyond the split, or of more messages than had rows is
     refused, and what was staged discarded.
     """
-    kept = Kept()
+    stager = Kept()
     with pytest.raises(RefusedError, match=match):
-        staged(read_of(3), [batch(offsets) for offsets in batches], kept)
-    assert kept.discarded
+        staged(read_of(3), [batch(offsets) for offsets in batches], stager)
+    assert stager.discarded
 
 
 Change = tuple[int, bool, int]
 """Of which message, whether it deletes, of which id."""
 
 
-def keyed(changes: Sequence[Change], size: int, deletes: int, kept: Kept) -> Staged:
+def keyed(changes: Sequence[Change], size: int, deletes: int, stager: Kept) -> Staged:
     """What is staged of changes in a table with the primary key id, of twenty messages,
     so many of which deleted before.
     """
     batches = []
-    for at in range(0, len(changes), size):
-        some = changes[at : at + size]
-        rows = batch([offset for offset, _, _ in some], [id_ for _, _, id_ in some])
+    for start in range(0, len(changes), size):
+        part = changes[start : start + size]
+        rows = batch([offset for offset, _, _ in part], [id_ for _, _, id_ in part])
         batches.append(
-            rows.append_column(DELETED, pa.array([deleted for _, deleted, _ in some], pa.bool_()))
+            rows.append_column(DELETED, pa.array([deleted for _, deleted, _ in part], pa.bool_()))
         )
     read = read_of(20)
     read = replace(read, counts=replace(read.counts, deletes=deletes))
-    return StageTask(lambda _: kept, Chain(), OWN, METADATA, ("id",))(read, batches)
+    return StageTask(lambda _: stager, Chain(), OWN, METADATA, ("id",))(read, batches)
 
 
 @given(
@@ -164,9 +166,9 @@ def test_changes_stay_in_their_order(changes: set[Change], size: int) -> None:
     message is counted once, whichever of both it has.
     """
     in_order = sorted(changes, key=lambda change: (change[0], not change[1]))
-    deletes, kept = sum(deleted for _, deleted, _ in in_order), Kept()
-    counts = keyed(in_order, size, deletes, kept).counts
-    assert list(zip(kept.offsets, kept.ids, strict=True)) == [
+    deletes, stager = sum(deleted for _, deleted, _ in in_order), Kept()
+    counts = keyed(in_order, size, deletes, stager).counts
+    assert list(zip(stager.offsets, stager.ids, strict=True)) == [
         (offset, (id_, deleted)) for offset, deleted, id_ in in_order
     ]
     assert (counts.rows, counts.deletes, counts.rows_staged) == (
@@ -174,7 +176,10 @@ def test_changes_stay_in_their_order(changes: set[Change], size: int) -> None:
         deletes,
         len(in_order),
     )
-    assert (counts.valid, counts.filtered) == (len(set(kept.offsets)), 20 - len(set(kept.offsets)))
+    assert (counts.valid, counts.filtered) == (
+        len(set(stager.offsets)),
+        20 - len(set(stager.offsets)),
+    )
 
 
 def changed(offsets: Sequence[int], deleted: Sequence[int] = ()) -> pa.RecordBatch:
@@ -189,15 +194,18 @@ def test_what_a_filter_behind_it_leaves_out_is_deleted(offsets: list[int], size:
     the function, and each is counted once.
     """
     offsets = sorted(offsets)
-    gone = {offset for offset in offsets if offset % 5 == 0}
-    read, kept = read_of(20), Kept()
-    read = replace(read, counts=replace(read.counts, deletes=len(gone)))
-    batches = [changed(offsets[at : at + size], gone) for at in range(0, len(offsets), size)]
+    deleted_offsets = {offset for offset in offsets if offset % 5 == 0}
+    read, stager = read_of(20), Kept()
+    read = replace(read, counts=replace(read.counts, deletes=len(deleted_offsets)))
+    batches = [
+        changed(offsets[start : start + size], deleted_offsets)
+        for start in range(0, len(offsets), size)
+    ]
     step = Sql("SELECT * FROM rows WHERE id % 2 = 0", primary_key=("id",))
-    counts = StageTask(lambda _: kept, step, OWN, METADATA, ("id",))(read, batches).counts
-    assert kept.ids == [(n, n in gone or n % 2 == 1) for n in offsets]
-    assert kept.offsets == offsets
-    assert counts.deletes == sum(deleted for _, deleted in kept.ids)
+    counts = StageTask(lambda _: stager, step, OWN, METADATA, ("id",))(read, batches).counts
+    assert stager.ids == [(n, n in deleted_offsets or n % 2 == 1) for n in offsets]
+    assert stager.offsets == offsets
+    assert counts.deletes == sum(deleted for _, deleted in stager.ids)
     assert (counts.rows, counts.valid) == (len(offsets) - counts.deletes, len(offsets))
 
 
@@ -211,7 +219,7 @@ class Refusing:
 
 
 @pytest.mark.parametrize(
-    ("step", "why"),
+    ("step", "reason"),
     [
         (
             Sql("SELECT *, CAST('x' || id AS INT) AS n FROM rows WHERE id > 11"),
@@ -235,12 +243,12 @@ class Refusing:
         ),
     ],
 )
-def test_a_row_that_a_step_behind_it_refuses(step: Transform, why: str) -> None:
+def test_a_row_that_a_step_behind_it_refuses(step: Transform, reason: str) -> None:
     """It refuses the window, with its place and without its value."""
-    kept = Kept()
-    with pytest.raises(RefusedError, match=f"is refused: {why}.*; 1 more near it") as refused:
-        StageTask(lambda _: kept, step, OWN, METADATA)(read_of(3), [batch([10, 12, 13])])
-    assert (refused.value.place, kept.discarded) == ("t[0]@12", True)
+    stager = Kept()
+    with pytest.raises(RefusedError, match=f"is refused: {reason}.*; 1 more near it") as refused:
+        StageTask(lambda _: stager, step, OWN, METADATA)(read_of(3), [batch([10, 12, 13])])
+    assert (refused.value.place, stager.discarded) == ("t[0]@12", True)
 
 
 @given(
@@ -273,8 +281,8 @@ def test_a_delete_that_is_lost_on_its_way() -> None:
 
 def test_messages_delete_by_the_tables_key() -> None:
     """A function may change all columns but the type of one by which messages delete."""
-    other = pa.schema([pa.field("id", pa.string(), nullable=False)])
-    refuse_other_key((), OWN, other)
+    other_schema = pa.schema([pa.field("id", pa.string(), nullable=False)])
+    refuse_other_key((), OWN, other_schema)
     refuse_other_key(("id",), OWN, pa.schema([*OWN, pa.field("more", pa.string())]))
     with pytest.raises(
         SpecError,
@@ -283,9 +291,9 @@ def test_messages_delete_by_the_tables_key() -> None:
             r" decode has int64"
         ),
     ):
-        refuse_other_key(("id",), OWN, other)
+        refuse_other_key(("id",), OWN, other_schema)
     with pytest.raises(SpecError, match=r"the schema of decode doesn't have it"):
-        refuse_other_key(("id",), pa.schema([]), other)
+        refuse_other_key(("id",), pa.schema([]), other_schema)
 
 
 def test_a_row_that_the_table_has_no_place_for() -> None:
@@ -305,13 +313,13 @@ def test_a_row_that_the_table_has_no_place_for() -> None:
                 [1],
             )
 
-    kept = Choosy()
+    stager = Choosy()
     with pytest.raises(RefusedError, match=r"doesn't fit the table: column id is odd") as refused:
-        staged(read_of(3), [batch([11, 12, 13])], kept)
+        staged(read_of(3), [batch([11, 12, 13])], stager)
     assert (
         refused.value.place,
         "Have the function change" in refused.value.do,
-        kept.discarded,
+        stager.discarded,
     ) == ("t[0]@12", True, True)
     assert not isinstance(refused.value, UnstorableRowsError)
 
@@ -348,7 +356,7 @@ def test_messages_come_back_from_their_columns() -> None:
             pa.array([b"k", None]),
             pa.array([b"v", None]),
             pa.array(
-                [[{"key": k, "value": v} for k, v in one] for one in headers],
+                [[{"key": k, "value": v} for k, v in pairs] for pairs in headers],
                 MESSAGES.field("headers").type,
             ),
             pa.array([3, None], pa.int32()),
@@ -356,8 +364,8 @@ def test_messages_come_back_from_their_columns() -> None:
         schema=MESSAGES,
     )
     stated = dict(zip(names, columns(names, messages, ""), strict=True))
-    again = dict(zip(names, columns(names, messages_of(stated), ""), strict=True))
-    assert {name: column.to_pylist() for name, column in again.items()} == {
+    columns_again = dict(zip(names, columns(names, messages_of(stated), ""), strict=True))
+    assert {name: column.to_pylist() for name, column in columns_again.items()} == {
         name: column.to_pylist() for name, column in stated.items()
     }
     listed = columns(["header-list"], messages, "")[0]

@@ -37,22 +37,26 @@ class Office:
     topic: MemoryDeadTopic = field(default_factory=lambda: MemoryDeadTopic("things.dead"))
 
     def pipeline(self) -> Pipeline:
-        made = self.desk.pipeline(limits={"max_dead_ratio": None})
-        return replace(made, dead_topic=self.topic)
+        pipeline = self.desk.pipeline(limits={"max_dead_ratio": None})
+        return replace(pipeline, dead_topic=self.topic)
 
     def run(self, n: int = N, **request: Any) -> Result:
         return run(self.pipeline(), hour(n), Request(**{"id": "plain", **request}))
 
-    def seen(self) -> Counter[tuple[int, int]]:
+    def seen_letters(self) -> Counter[tuple[int, int]]:
         """Offset and generation of what readers of the topic see."""
         return Counter((letter["_offset"], letter["generation"]) for letter in self.topic.letters)
 
     def findings(self) -> list[str]:
         p = self.pipeline()
-        found = verify(
+        verified = verify(
             p.spec.id, p.sink, p.dead_letters, p.ledger, p.broker, dead_topic=self.topic.name
         )
-        return [f"{one.window}: {one.what}" for one in found.findings if one.level == "wrong"]
+        return [
+            f"{finding.window}: {finding.what}"
+            for finding in verified.findings
+            if finding.level == "wrong"
+        ]
 
 
 @pytest.fixture
@@ -80,12 +84,12 @@ ONCE = Counter({(31, 0): 1, (32, 0): 1})
 
 def test_a_committed_windows_letters_are_published_once(office: Office) -> None:
     """By the run that commits it, and by no later one; the result says how many."""
-    first, again = office.run(), office.run()
-    assert first.published_dead is not None
-    published = first.published_dead
+    first_result, second_result = office.run(), office.run()
+    assert first_result.published_dead is not None
+    published = first_result.published_dead
     assert (published.topic, published.dead_letters) == ("things.dead", 2)
-    assert again.published_dead is None
-    assert (office.seen(), office.topic.publications, office.findings()) == (ONCE, 1, [])
+    assert second_result.published_dead is None
+    assert (office.seen_letters(), office.topic.publications, office.findings()) == (ONCE, 1, [])
 
 
 def test_a_window_without_dead_letters_opens_nothing(office: Office) -> None:
@@ -103,7 +107,7 @@ def test_a_refused_windows_letters_are_not_published(office: Office) -> None:
         run(limited, hour(N), Request("plain"))
     assert office.topic.publications == 0
     office.run()
-    assert office.seen() == ONCE
+    assert office.seen_letters() == ONCE
 
 
 def test_a_topic_that_is_not_there_is_refused_before_anything_is_read(office: Office) -> None:
@@ -114,7 +118,7 @@ def test_a_topic_that_is_not_there_is_refused_before_anything_is_read(office: Of
     assert office.pipeline().ledger.plan(hour(N)) is None
     office.topic.is_there = True
     office.run()
-    assert office.seen() == ONCE
+    assert office.seen_letters() == ONCE
 
 
 MODULES = (
@@ -139,7 +143,7 @@ SOME = pytest.mark.some(2)
 
 
 @pytest.mark.parametrize(
-    "point", [*(pytest.param(one, marks=SOME) for one in CRASH_POINTS), *DEAD_TOPIC_POINTS]
+    "point", [*(pytest.param(point, marks=SOME) for point in CRASH_POINTS), *DEAD_TOPIC_POINTS]
 )
 def test_a_crash_anywhere(
     office: Office, monkeypatch: pytest.MonkeyPatch, point: CrashPoint
@@ -152,23 +156,23 @@ def test_a_crash_anywhere(
     with pytest.raises(crashpoints.CrashError):
         office.run()
     monkeypatch.undo()
-    assert office.seen() == (ONCE if point == "dead_topic.after" else Counter())
+    assert office.seen_letters() == (ONCE if point == "dead_topic.after" else Counter())
     if point in {"commit.after", "report.before", *DEAD_TOPIC_POINTS}:
         assert [finding for finding in office.findings() if "things.dead" in finding] != []
     for _ in range(2):
         office.run()
         twice = ONCE if point == "dead_topic.after" else Counter[tuple[int, int]]()
-        assert (office.seen(), office.findings()) == (ONCE + twice, [])
+        assert (office.seen_letters(), office.findings()) == (ONCE + twice, [])
 
 
-@pytest.mark.parametrize("after", ["report.before", "dead_topic.before"])
+@pytest.mark.parametrize("crash_point", ["report.before", "dead_topic.before"])
 def test_a_dead_replay_publishes_what_its_window_left(
-    office: Office, monkeypatch: pytest.MonkeyPatch, after: CrashPoint
+    office: Office, monkeypatch: pytest.MonkeyPatch, crash_point: CrashPoint
 ) -> None:
     """A dead-letter replay refuses nothing anew: it publishes the letters of the attempt that read
     the window, if those are missing, and no others.
     """
-    dies_at(monkeypatch, after)
+    dies_at(monkeypatch, crash_point)
     with pytest.raises(crashpoints.CrashError):
         office.run()
     monkeypatch.undo()
@@ -180,9 +184,9 @@ def test_a_dead_replay_publishes_what_its_window_left(
         replay_dead_letters(office.pipeline(), hour(N), DeadReplayRequest("m1", edit=edit)).messages
         == 2
     )
-    assert (office.seen(), office.findings()) == (ONCE, [])
+    assert (office.seen_letters(), office.findings()) == (ONCE, [])
     office.run()
-    assert office.seen() == ONCE
+    assert office.seen_letters() == ONCE
 
 
 def test_a_replacement_publishes_its_own(office: Office) -> None:
@@ -192,7 +196,7 @@ def test_a_replacement_publishes_its_own(office: Office) -> None:
     office.run()
     office.run(id="r1", replace=True)
     office.run(id="r1", replace=True)
-    assert office.seen() == ONCE + Counter({(31, 1): 1, (32, 1): 1})
+    assert office.seen_letters() == ONCE + Counter({(31, 1): 1, (32, 1): 1})
 
 
 @pytest.mark.parametrize(("accepted", "stored"), [(0, 1), (1, 1), (2, 1), (0, 3)])
@@ -203,10 +207,10 @@ def test_a_store_with_other_letters(office: Office, accepted: int, stored: int) 
     silent = replace(office.pipeline(), dead_topic=None)
     run(silent, hour(N), Request("plain"))
     fixed = iter((b'{"id": 7, "name": null}', b'{"id": 8, "name": null}')[:accepted])
-    asked = DeadReplayRequest(
+    request = DeadReplayRequest(
         "m1", edit=lambda message: replace(message, value=next(fixed, message.value))
     )
-    receipt = replay_dead_letters(silent, hour(N), asked).committed.receipt
+    receipt = replay_dead_letters(silent, hour(N), request).committed.receipt
     assert receipt.counts.dead == 2 - accepted
     p = office.pipeline()
     store = replace(p).dead_letters

@@ -15,17 +15,17 @@ from tests.source.enumerator.things import boundary, hour, mark
 from windrow.ingest.config.window import TimeWindows
 from windrow.ingest.ledger.sql import open_ledger
 from windrow.ingest.model.plan import Window
-from windrow.ingest.runner.freezing import foreseen, freeze_boundaries
+from windrow.ingest.runner.freezing import foresee_boundary, freeze_boundaries
 
 CUTS = [boundary(hour(n), mark(10 * n)) for n in range(3)]
 
 
-def beside(path: Path, committed: int) -> Any:
+def make_pipeline(path: Path, committed: int) -> Any:
     """A pipeline with an empty ledger, of which one window is in the table; a cluster
     that can't be asked.
     """
     window = Window("p", hour(committed), hour(committed + 1))
-    held = SimpleNamespace(
+    commit = SimpleNamespace(
         receipt=SimpleNamespace(
             plan=SimpleNamespace(start=CUTS[committed], stop=CUTS[committed + 1])
         )
@@ -36,7 +36,7 @@ def beside(path: Path, committed: int) -> Any:
     return SimpleNamespace(
         spec=SimpleNamespace(id="p", window=grid),
         sink=SimpleNamespace(
-            looks=lambda asked: [held if one == window else None for one in asked]
+            looks=lambda windows: [commit if requested == window else None for requested in windows]
         ),
         ledger=open_ledger(str(path / "state.db")),
         now=lambda: hour(5),
@@ -48,8 +48,8 @@ def test_a_lost_boundary_comes_from_the_window_beside_it(tmp_path: Path, committ
     """It is the end of the window before, or the start of the one after: windows that
     are run again tile with what is committed.
     """
-    pipeline = beside(tmp_path, committed)
-    assert foreseen(pipeline, hour(1), None) == CUTS[1]
+    pipeline = make_pipeline(tmp_path, committed)
+    assert foresee_boundary(pipeline, hour(1), None) == CUTS[1]
     assert pipeline.ledger.boundary("p", hour(1)) is None
     assert freeze_boundaries(pipeline, [hour(1)], lambda _: None) == {hour(1): CUTS[1]}
     assert pipeline.ledger.boundary("p", hour(1)) == CUTS[1]

@@ -90,12 +90,12 @@ FILES = {
 }
 
 
-def _avro(by: bytes = b"\0") -> bytes:
-    return varint(1) + b"\0\0" + by + struct.pack("<d", 1)
+def _avro(binary: bytes = b"\0") -> bytes:
+    return varint(1) + b"\0\0" + binary + struct.pack("<d", 1)
 
 
 def _json(*documents: Any) -> list[bytes]:
-    return [json.dumps(one).encode() for one in documents]
+    return [json.dumps(document).encode() for document in documents]
 
 
 CASES: dict[str, tuple[dict[str, Any], list[bytes], list[bytes | None], int, dict[str, int]]] = {
@@ -193,23 +193,27 @@ def test_messages_with_fields_that_no_column_is_for(case: str, tmp_path: Path) -
         tmp_path,
     )
     messages = valued(values, keys or None)
-    found = IgnoredFields()
-    found.add(messages, make_decoder(spec.decode, tmp_path, (), keeps=False).open()(messages))
-    assert (found.messages, dict(found.fields)) == (count, fields)
+    ignored = IgnoredFields()
+    ignored.add(messages, make_decoder(spec.decode, tmp_path, (), keeps=False).open()(messages))
+    assert (ignored.messages, dict(ignored.fields)) == (count, fields)
 
 
-def _ignoring(documents: list[dict[str, Any]], found: IgnoredFields, folder: Path) -> IgnoredFields:
+def _ignoring(
+    documents: list[dict[str, Any]], ignored: IgnoredFields, folder: Path
+) -> IgnoredFields:
     (folder / "m.py").write_text(MODEL)
-    messages = valued(_json(*({"id": 1, **one} for one in documents)))
-    found.add(messages, RowDecoder(ModelReference("m.py:Keyed", folder), ENCODING).open()(messages))
-    return found
+    messages = valued(_json(*({"id": 1, **document} for document in documents)))
+    ignored.add(
+        messages, RowDecoder(ModelReference("m.py:Keyed", folder), ENCODING).open()(messages)
+    )
+    return ignored
 
 
 def test_what_is_named_is_bounded(tmp_path: Path) -> None:
     """By messages, by bytes and by fields of a split, and by characters; every message counts."""
-    many = _ignoring([{"a": 1}] * 700, IgnoredFields(), tmp_path)
-    many = _ignoring([{"b": 1}] * 700, many, tmp_path)
-    assert (many.messages, dict(many.fields)) == (1400, {"a": 700, "b": 300})
+    many_messages = _ignoring([{"a": 1}] * 700, IgnoredFields(), tmp_path)
+    many_messages = _ignoring([{"b": 1}] * 700, many_messages, tmp_path)
+    assert (many_messages.messages, dict(many_messages.fields)) == (1400, {"a": 700, "b": 300})
     large = _ignoring([{"a": "x" * (MOST_BYTES // 2)}] * 3, IgnoredFields(), tmp_path)
     large = _ignoring([{"a": 1}], large, tmp_path)
     assert (large.messages, dict(large.fields)) == (4, {"a": 2})

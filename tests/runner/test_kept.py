@@ -72,10 +72,12 @@ def test_a_large_value_stays_where_an_update_leaves_it_alone(tmp_path: Path) -> 
         }
         broker.produce(TP, json.dumps(event).encode(), timestamp=START + hour * HOUR)
     for hour in range(3):
-        made = assemble(spec(tmp_path, UPSERT), LocalEngine())
-        made = replace(made, broker=broker, reader=partial(MemoryReader, broker, rows_max=3))
+        pipeline = assemble(spec(tmp_path, UPSERT), LocalEngine())
+        pipeline = replace(
+            pipeline, broker=broker, reader=partial(MemoryReader, broker, rows_max=3)
+        )
         run(
-            made,
+            pipeline,
             Window("notes", START + hour * HOUR, START + (hour + 1) * HOUR),
             Request(f"r{hour}"),
         )
@@ -99,14 +101,14 @@ def test_a_refused_window_holds_back_what_it_could_not_come_behind(tmp_path: Pat
     for hour, values in enumerate([[b"poison"] * 5, [b"{}"]]):
         for value in values:
             broker.produce(TP, value, timestamp=START + hour * HOUR)
-    made = replace(
+    pipeline = replace(
         assemble(spec(tmp_path, UPSERT), LocalEngine()),
         broker=broker,
         reader=partial(MemoryReader, broker, rows_max=3),
     )
     windows = [Window("notes", START + hour * HOUR, START + (hour + 1) * HOUR) for hour in range(2)]
     with pytest.raises(DeadLetterLimitError, match=f"Not tried: {windows[1].key}"):
-        list(run_windows(made, windows, Request("r"), pass_over=pass_over_refused(made)))
+        list(run_windows(pipeline, windows, Request("r"), pass_over=pass_over_refused(pipeline)))
 
 
 @pytest.mark.parametrize(

@@ -26,10 +26,10 @@ class Source:
 
     identity: str
     now: str = "1"
-    asked: int = 0
+    version_calls: int = 0
 
     def version(self) -> str:
-        self.asked += 1
+        self.version_calls += 1
         return self.now
 
 
@@ -55,14 +55,20 @@ class Tables:
         )
 
     def pins(
-        self, generation: int = 0, before: tuple[Pin, ...] | None = None, *, fresh: bool = False
+        self,
+        generation: int = 0,
+        replaced_pins: tuple[Pin, ...] | None = None,
+        *,
+        fresh: bool = False,
     ) -> dict[str, str]:
-        """What an attempt gets; `before`: the pins of the receipt that it replaces."""
+        """What an attempt gets; `replaced_pins`: the pins of the receipt that it replaces."""
         plan: Any = SimpleNamespace(window=WINDOW)
-        found: Any = before and SimpleNamespace(receipt=SimpleNamespace(pins=before))
-        attempt = Attempt(plan, found, generation, "a", "fail", ())
-        (known,) = with_pins(self.pipeline(), [attempt], fresh=fresh)
-        return {pin.lookup: pin.version for pin in known.pins}
+        replaced: Any = replaced_pins and SimpleNamespace(
+            receipt=SimpleNamespace(pins=replaced_pins)
+        )
+        attempt = Attempt(plan, replaced, generation, "a", "fail", ())
+        (pinned,) = with_pins(self.pipeline(), [attempt], fresh=fresh)
+        return {pin.lookup: pin.version for pin in pinned.pins}
 
 
 @pytest.fixture
@@ -80,7 +86,7 @@ def test_a_retry_keeps_to_the_first_versions(tables: Tables) -> None:
     assert tables.pins() == {"a": "1", "b": "1"}
     moved(tables.sources)
     assert tables.pins() == {"a": "1", "b": "1"}
-    assert tables.sources["a"].asked == 1
+    assert tables.sources["a"].version_calls == 1
     tables.sources["b"].identity = "delta:/elsewhere"
     tables.sources["c"] = Source("delta:/c", "7")
     assert tables.pins() == {"a": "1", "b": "2", "c": "7"}
@@ -88,11 +94,11 @@ def test_a_retry_keeps_to_the_first_versions(tables: Tables) -> None:
 
 def test_a_replay_keeps_to_its_receipts_versions(tables: Tables) -> None:
     """Also where the ledger was lost; unless it is to look up anew."""
-    before = (Pin("a", "delta:/a", "1"), Pin("b", "delta:/b", "1"))
+    receipt_pins = (Pin("a", "delta:/a", "1"), Pin("b", "delta:/b", "1"))
     moved(tables.sources)
-    assert tables.pins(1, before) == {"a": "1", "b": "1"}
-    assert tables.pins(2, before, fresh=True) == {"a": "2", "b": "2"}
-    assert tables.pins(2, before) == {"a": "2", "b": "2"}
+    assert tables.pins(1, receipt_pins) == {"a": "1", "b": "1"}
+    assert tables.pins(2, receipt_pins, fresh=True) == {"a": "2", "b": "2"}
+    assert tables.pins(2, receipt_pins) == {"a": "2", "b": "2"}
 
 
 def test_windows_together_ask_once(tables: Tables) -> None:
@@ -101,9 +107,9 @@ def test_windows_together_ask_once(tables: Tables) -> None:
         Attempt(cast("Any", SimpleNamespace(window=window)), None, 0, str(number), "fail", ())
         for number, window in enumerate([Window("p", 5, 6), Window("p", 6, 7)])
     ]
-    known = with_pins(tables.pipeline(), attempts)
-    assert known[0].pins == known[1].pins
-    assert tables.sources["a"].asked == 1
+    pinned = with_pins(tables.pipeline(), attempts)
+    assert pinned[0].pins == pinned[1].pins
+    assert tables.sources["a"].version_calls == 1
 
 
 def test_a_window_that_may_be_shown_in_part_is_not_pinned_anew(tables: Tables) -> None:

@@ -48,16 +48,16 @@ class Passing:
 
 
 @contextmanager
-def at_most(most: int) -> Iterator[None]:
+def limit_memory(limit: int) -> Iterator[None]:
     """What Arrow holds at once, beyond what it holds now."""
-    pool = pa.proxy_memory_pool(before := pa.default_memory_pool())
+    pool = pa.proxy_memory_pool(old_pool := pa.default_memory_pool())
     pa.set_memory_pool(pool)
     try:
         yield
     finally:
-        pa.set_memory_pool(before)
+        pa.set_memory_pool(old_pool)
     assert pool.max_memory() is not None
-    assert pool.max_memory() < most, f"{(pool.max_memory() or 0) >> 20} MiB"
+    assert pool.max_memory() < limit, f"{(pool.max_memory() or 0) >> 20} MiB"
 
 
 @pytest.fixture
@@ -76,7 +76,7 @@ def refused(tmp_path: Path) -> Pipeline:
         timestamp=START + timedelta(hours=7),
     )
     pipeline = desk.pipeline(limits={"max_dead_ratio": None})
-    with at_most(MOST):
+    with limit_memory(MOST):
         assert run(pipeline, hour(5), Request("plain")).committed.receipt.counts.dead == COUNT
     return pipeline
 
@@ -118,5 +118,5 @@ def edited_one(message: RefusedMessage) -> RefusedMessage:
 @pytest.mark.parametrize("use", [_read, _publish, _keep], ids=["shown", "published", "replayed"])
 def test_memory_does_not_grow_with_them(refused: Pipeline, use: Callable[[Pipeline], None]) -> None:
     """Whatever is done with all of a window's dead letters, it is done batch by batch."""
-    with at_most(MOST):
+    with limit_memory(MOST):
         use(refused)

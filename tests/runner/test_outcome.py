@@ -30,9 +30,9 @@ def test_what_is_no_exception_brings_its_error_back(kind: type[BaseException]) -
     def raises(_: Split) -> Staged:
         raise kind("secret")
 
-    with pytest.raises(BugError, match=rf"^{kind.__name__}: this is a bug in \w+, at ") as told:
+    with pytest.raises(BugError, match=rf"^{kind.__name__}: this is a bug in \w+, at ") as caught:
         result_of(outcome_of(raises, Split("t", 0, 7, 9)))
-    assert "secret" not in str(told.value)
+    assert "secret" not in str(caught.value)
 
 
 @pytest.mark.parametrize(

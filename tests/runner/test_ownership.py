@@ -76,18 +76,18 @@ def test_another_spelling_of_its_place_is_no_other_table(tmp_path: Path) -> None
     for n, path in enumerate(
         (str(tmp_path / "link" / "table"), f"file://{tmp_path}/real/../link/table"), 1
     ):
-        there = {"sink": {"path": path}}
-        assert not desk.run(n, **there).recovered
-        assert desk.run(0, **there).recovered
+        sink_section = {"sink": {"path": path}}
+        assert not desk.run(n, **sink_section).recovered
+        assert desk.run(0, **sink_section).recovered
         with pytest.raises(SpecError, match="nothing to rebind"):
-            propose(desk.pipeline(**there))
-        rebuild("things", desk.pipeline(**there).sink, desk.pipeline().ledger)
+            propose(desk.pipeline(**sink_section))
+        rebuild("things", desk.pipeline(**sink_section).sink, desk.pipeline().ledger)
         assert (
             against_ledger(
                 "things",
                 [],
                 [hour(i).key for i in range(3)],
-                desk.pipeline(**there).sink,
+                desk.pipeline(**sink_section).sink,
                 desk.pipeline().ledger,
             )
             == []
@@ -122,15 +122,15 @@ def test_a_second_spec_with_the_same_id_is_refused(desk: Desk) -> None:
     was, is told before anything is written.
     """
     desk.run(0)
-    other = {
+    other_source = {
         "source": {"bootstrap_servers": "127.0.0.1:9", "topic": "shop.others"},
         **elsewhere(desk),
     }
     with pytest.raises(OwnerError, match="another id"):
-        desk.run(0, **other)
+        desk.run(0, **other_source)
     assert tables(desk) == {"table", "table_dead"}
     assert not run(
-        desk.pipeline(**other, id="others"), Window("others", *hour(0).span or ()), PLAIN
+        desk.pipeline(**other_source, id="others"), Window("others", *hour(0).span or ()), PLAIN
     ).recovered
 
 
@@ -140,11 +140,14 @@ def test_micro_batches_keep_to_their_table(desk: Desk) -> None:
     """
     assert run_batch(desk.pipeline(**BATCH), Request("r0")) is not None
     desk.produce(5)
-    wrong = desk.pipeline(**BATCH, **elsewhere(desk))
-    for ask in (lambda: run_batch(wrong, Request("r1")), lambda: preview_next(wrong)):
+    other_pipeline = desk.pipeline(**BATCH, **elsewhere(desk))
+    for ask in (
+        lambda: run_batch(other_pipeline, Request("r1")),
+        lambda: preview_next(other_pipeline),
+    ):
         with pytest.raises(OwnerError, match="rebind"):
             ask()
-    assert wrong.ledger.assigned("things", "r1") is None
+    assert other_pipeline.ledger.assigned("things", "r1") is None
     assert run_batch(desk.pipeline(**BATCH), Request("r1")) is not None
     shutil.rmtree(desk.folder / "table")
     desk.produce(5)
@@ -199,15 +202,17 @@ def test_a_table_restored_from_a_backup_goes_on(desk: Desk) -> None:
     first = desk.run(1).committed.receipt
     shutil.rmtree(desk.folder / "table")
     (desk.folder / "backup").rename(desk.folder / "table")
-    again = desk.run(1)
-    assert (again.recovered, again.committed.receipt.plan) == (False, first.plan)
+    second_result = desk.run(1)
+    assert (second_result.recovered, second_result.committed.receipt.plan) == (False, first.plan)
     assert looked_over(desk.pipeline()) == []
 
 
 def looked_over(pipeline: Pipeline) -> list[str]:
     """What verification finds wrong."""
-    found = verify("things", pipeline.sink, pipeline.dead_letters, pipeline.ledger, pipeline.broker)
-    return [f"{f.about}: {f.what}" for f in found.findings if f.level != "info"]
+    verified = verify(
+        "things", pipeline.sink, pipeline.dead_letters, pipeline.ledger, pipeline.broker
+    )
+    return [f"{f.about}: {f.what}" for f in verified.findings if f.level != "info"]
 
 
 def test_a_run_that_died_before_its_table_was_made_goes_on(desk: Desk) -> None:
@@ -347,11 +352,11 @@ def test_a_rebase_asks_for_the_right_table(desk: Desk) -> None:
     """A second spec with the same id can't replace the first one's source."""
     desk.run(0)
     desk.broker.create_topic("anew", partitions=1)
-    wrong = desk.pipeline(
+    other_pipeline = desk.pipeline(
         source={"bootstrap_servers": "127.0.0.1:9", "topic": "anew"}, **elsewhere(desk)
     )
     with pytest.raises(OwnerError):
-        rebase(wrong, None)
+        rebase(other_pipeline, None)
 
 
 def test_a_batch_whose_run_died_before_its_report_is_known(
@@ -374,21 +379,21 @@ def test_a_receipt_that_is_held_back_is_not_lost() -> None:
     """A window of a table that takes nothing back is looked at again behind what other writers
     hold back, before it is refused as lost.
     """
-    seen = list[object]([None, None])
+    looks = list[object]([None, None])
 
     def decided() -> None:
-        seen[:] = [None, "its receipt"]
+        looks[:] = [None, "its receipt"]
 
     sink = SimpleNamespace(
         capabilities=SimpleNamespace(replaces=False),
-        look=lambda _: seen.pop(),
+        look=lambda _: looks.pop(),
         wait_until_decided=decided,
         identity="kafka:orders",
     )
     ledger = SimpleNamespace(written=lambda _: "a copy")
     pipeline: Any = SimpleNamespace(sink=sink, ledger=ledger)
     refuse_lost_receipt(pipeline, hour(0))
-    sink.wait_until_decided = lambda: seen.extend([None, None])
-    seen[:] = [None]
+    sink.wait_until_decided = lambda: looks.extend([None, None])
+    looks[:] = [None]
     with pytest.raises(RefusedError, match="its receipt is missing"):
         refuse_lost_receipt(pipeline, hour(0))

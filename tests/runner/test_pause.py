@@ -24,8 +24,8 @@ def test_windows_that_are_read_finish_and_no_other_begins(
     desk.send(tp, *minutes(10, 70, 130, 190))
     pipeline, windows, done = desk.pipeline({"topic": tp.topic}), [hour(n) for n in range(4)], []
 
-    def pause(at: Progress) -> None:
-        if at.notes:
+    def pause(update: Progress) -> None:
+        if update.notes:
             pipeline.ledger.put_pause("things", Pause(0, True, "ann", "look", LATER))
 
     request, pass_over = Request("r"), pass_over_refused(pipeline)

@@ -36,23 +36,23 @@ def now(monkeypatch: pytest.MonkeyPatch) -> Now:
 
 def test_a_log_gets_few_lines(now: Now) -> None:
     """A line comes after 15 seconds, or 10 % more; notes come at once, an end says nothing."""
-    said: list[str] = []
-    progress = lines(said.append)
+    lines_said: list[str] = []
+    progress = lines(lines_said.append)
     for second in range(100):
         now.seconds = float(second)
         progress(Progress(f"at {second}", second, 1000))
-    assert said == ["at 15", "at 30", "at 45", "at 60", "at 75", "at 90"]
+    assert lines_said == ["at 15", "at 30", "at 45", "at 60", "at 75", "at 90"]
     progress(Progress("90 %", 900, 1000, ("a note",)))
     progress(Progress("91 %", 910, 1000))
     progress(Progress(""))
-    assert said[6:] == ["a note", "90 %"]
+    assert lines_said[6:] == ["a note", "90 %"]
 
 
 def test_a_file_that_says_nothing_costs_nothing(tmp_path: Path) -> None:
     """Half a file, one of another job, of a split that nobody reads, of an offset outside: the
     rest is told. What workers wait for is told once, however many do.
     """
-    wait, told = "Waiting for machine code", Queue[Progress]()
+    wait, updates = "Waiting for machine code", Queue[Progress]()
     files = {
         "j-a": f'[{{"shop.orders[0]/100":150,"other[0]/0":7}},"{wait}"]',
         "j-b": f'[{{"shop.orders[1]/0":999}},"{wait}"]',
@@ -61,8 +61,10 @@ def test_a_file_that_says_nothing_costs_nothing(tmp_path: Path) -> None:
     }
     for name, text in files.items():
         (tmp_path / name).write_text(text)
-    with ReadProgress("j", Place(str(tmp_path)), 0.001).told(SPLITS, "Reading", told.put):
-        first, second = told.get(timeout=60), told.get(timeout=60)
+    with ReadProgress("j", Place(str(tmp_path)), 0.001).report_reads(
+        SPLITS, "Reading", updates.put
+    ):
+        first, second = updates.get(timeout=60), updates.get(timeout=60)
     assert (first.done, first.total, first.notes, second.notes) == (350, 400, (wait,), ())
     assert first.text.startswith("Reading: 350 of 400 messages (87 %), ")
     assert [path.name for path in tmp_path.iterdir()] == ["k-d"]
@@ -77,22 +79,27 @@ def test_a_place_that_fails_costs_nothing(now: Now) -> None:
         def __getattr__(self, name: str) -> Any:
             raise OSError(name)
 
-    told = Queue[Progress]()
+    updates = Queue[Progress]()
 
-    def tell(at: Progress) -> None:
-        told.put(at)
+    def tell(update: Progress) -> None:
+        updates.put(update)
         raise OSError
 
     heard: list[str] = []
     log = logging.getLogger("windrow.waiting")
-    of = ReadProgress("broken", Broken(), 0.001)  # type: ignore[arg-type]
-    with of.told(SPLITS, "Reading", tell), of.of(SPLITS[0]) as reached:
-        said = log.makeRecord(log.name, logging.WARNING, __file__, 1, "a lock", (), None)
-        heard += [said.getMessage()] if log.filter(said) else []
+    read_progress = ReadProgress("broken", Broken(), 0.001)  # type: ignore[arg-type]
+    with (
+        read_progress.report_reads(SPLITS, "Reading", tell),
+        read_progress.of(SPLITS[0]) as reached,
+    ):
+        log_record = log.makeRecord(log.name, logging.WARNING, __file__, 1, "a lock", (), None)
+        heard += [log_record.getMessage()] if log.filter(log_record) else []
         now.seconds = 1.0
         reached(150)
-    with ReadProgress("j", None, 0.001).told(SPLITS, "Reading", tell):
-        assert [told.get(timeout=60).text for _ in range(2)] == ["Reading, for 0:00:00 by now"] * 2
+    with ReadProgress("j", None, 0.001).report_reads(SPLITS, "Reading", tell):
+        assert [updates.get(timeout=60).text for _ in range(2)] == [
+            "Reading, for 0:00:00 by now"
+        ] * 2
     assert heard == ["a lock"]
 
 

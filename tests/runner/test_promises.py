@@ -70,10 +70,10 @@ def test_a_window_whose_receipt_is_lost_is_not_committed_again(tmp_path: Path) -
         match=r"its receipt is missing.*--restore-receipts.*--window 2026-01-05T00:00:00Z --again",
     ):
         run(forgetful, hour(0), PLAIN)
-    (found,) = against_ledger("things", [], (), forgetful.sink, pipeline.ledger)
-    assert "--restore-receipts" in found.do
-    asked = run(replace(pipeline, sink=forgetful.sink), hour(0), Request("again", again=True))
-    assert asked.committed == done.committed, "the commit's own look is the table's"
+    (finding,) = against_ledger("things", [], (), forgetful.sink, pipeline.ledger)
+    assert "--restore-receipts" in finding.do
+    result = run(replace(pipeline, sink=forgetful.sink), hour(0), Request("again", again=True))
+    assert result.committed == done.committed, "the commit's own look is the table's"
 
 
 def test_a_receipt_that_is_not_seen_yet_is_waited_for(tmp_path: Path) -> None:
@@ -93,9 +93,9 @@ def test_a_receipt_that_is_not_seen_yet_is_waited_for(tmp_path: Path) -> None:
             self.look = self._sink.look
 
     late = Late(pipeline.sink)
-    held = replace(pipeline, sink=late, engine=None)  # type: ignore[arg-type]  # nothing is read
+    waiting_pipeline = replace(pipeline, sink=late, engine=None)  # type: ignore[arg-type]  # nothing is read
     with pytest.raises(UnreachableError, match="open transaction"):
-        run(held, hour(0), PLAIN)
+        run(waiting_pipeline, hour(0), PLAIN)
     late.held_back = False
     assert run(replace(pipeline, sink=late), hour(0), PLAIN).committed == done.committed
 
@@ -109,13 +109,19 @@ def test_a_lost_receipt_is_no_window_that_nobody_ran(tmp_path: Path) -> None:
     class Lossy(Forgetful):
         def audit(self) -> Any:
             audit = self._sink.audit()
-            kept = [c for c in audit.receipts() if c.receipt.window != hour(1)]
-            audit.receipts = lambda: iter(kept)
+            remaining_commits = [c for c in audit.receipts() if c.receipt.window != hour(1)]
+            audit.receipts = lambda: iter(remaining_commits)
             return audit
 
-    made = pipeline
-    found = verify("things", Lossy(made.sink), made.dead_letters, made.ledger, made.broker).findings
-    assert [f.window for f in found if f.about in {"ledger", "windows"}] == [hour(1).key]
+    whole_pipeline = pipeline
+    findings = verify(
+        "things",
+        Lossy(whole_pipeline.sink),
+        whole_pipeline.dead_letters,
+        whole_pipeline.ledger,
+        whole_pipeline.broker,
+    ).findings
+    assert [f.window for f in findings if f.about in {"ledger", "windows"}] == [hour(1).key]
 
 
 def test_a_receipt_that_is_lost_while_the_window_is_read_forbids_it_too(tmp_path: Path) -> None:
@@ -123,12 +129,12 @@ def test_a_receipt_that_is_lost_while_the_window_is_read_forbids_it_too(tmp_path
     has read, and would commit.
     """
     pipeline = Desk(tmp_path).pipeline()
-    other = replace(pipeline)
+    other_pipeline = replace(pipeline)
 
     class Overtaken(LocalEngine):
-        def run(self, *asked: Any) -> Any:
-            run(other, hour(0), PLAIN)
-            return super().run(*asked)
+        def run(self, *arguments: Any) -> Any:
+            run(other_pipeline, hour(0), PLAIN)
+            return super().run(*arguments)
 
     with pytest.raises(RefusedError, match="its receipt is missing"):
         run(replace(pipeline, sink=Forgetful(pipeline.sink), engine=Overtaken()), hour(0), PLAIN)

@@ -132,9 +132,14 @@ def test_a_replay_of_an_uncommitted_window_is_safe_to_retry(desk: Desk) -> None:
 def test_what_begins_to_be_read_is_told_once(desk: Desk) -> None:
     """Of a window without messages, too, which has no splits."""
     for number, splits in ((1, "1 split"), (3, "0 splits")):
-        told: list[str] = []
-        run(desk.pipeline(), hour(number), PLAIN, lambda at, told=told: told.extend(at.notes))  # type: ignore[misc]
-        assert told == [f"Reading window {hour(number).key}: {splits}"]
+        notes: list[str] = []
+        run(
+            desk.pipeline(),
+            hour(number),
+            PLAIN,
+            lambda update, notes=notes: notes.extend(update.notes),
+        )  # type: ignore[misc]
+        assert notes == [f"Reading window {hour(number).key}: {splits}"]
 
 
 def test_a_replay_is_known_after_the_ledger_was_lost(desk: Desk) -> None:
@@ -145,21 +150,21 @@ def test_a_replay_is_known_after_the_ledger_was_lost(desk: Desk) -> None:
     replay = Request("r1", replace=True)
     assert desk.run(1, replay).committed.receipt.generation == 1
     (desk.folder / "state.db").unlink()
-    found = desk.pipeline()
-    rebuild("things", found.sink, found.ledger)
-    again = desk.run(1, replay)
-    assert (again.committed.receipt.generation, again.recovered) == (1, True)
+    pipeline = desk.pipeline()
+    rebuild("things", pipeline.sink, pipeline.ledger)
+    second_result = desk.run(1, replay)
+    assert (second_result.committed.receipt.generation, second_result.recovered) == (1, True)
 
 
 def test_a_receipt_says_its_form_and_what_it_summed_up(desk: Desk) -> None:
     """Receipts of a run have the version of today's form, and each split the checksums
     of the rows that are in the table.
     """
-    held = desk.run(1).committed.receipt
+    receipt = desk.run(1).committed.receipt
     (rows,) = delta_pieces(str(desk.folder / "table"))
-    sums = summed(held.splits, rows.to_batches(), DEFAULT)
-    assert held.version == RECEIPT_VERSION
-    assert [s.checksums for s in held.splits] == [
+    sums = summed(receipt.splits, rows.to_batches(), DEFAULT)
+    assert receipt.version == RECEIPT_VERSION
+    assert [s.checksums for s in receipt.splits] == [
         Checksums(rows=checksum) for checksum in sums.checksums
     ]
 
@@ -170,9 +175,9 @@ def test_reporting_asks_nothing_of_the_schema_and_writes_nothing(desk: Desk, sch
     table or be refused by it.
     """
     desk.run(1)
-    before = desk.version()
+    version_before = desk.version()
     assert desk.run(1, schema=schema).recovered
-    assert desk.version() == before
+    assert desk.version() == version_before
 
 
 def test_the_engine_starts_while_a_window_is_planned(desk: Desk) -> None:
@@ -259,8 +264,8 @@ def test_a_lost_ledger_takes_a_windows_start_from_the_window_after_it(desk: Desk
     """
     later = desk.run(1).committed.receipt
     (desk.folder / "state.db").unlink()
-    lost = desk.pipeline()
-    lost.ledger.adopt_identity(later.ledger)
+    pipeline = desk.pipeline()
+    pipeline.ledger.adopt_identity(later.ledger)
     earlier = desk.run(0).committed.receipt
     assert earlier.plan.stop == later.plan.start
     assert [r.counts.read for r in (earlier, later)] == [10, 10]

@@ -77,8 +77,8 @@ def test_a_run_of_batches_is_bounded(desk: SourceDesk) -> None:
         desk.send(tp, *minutes(20, 21, 22, 23))
     assert first[:3] == [0, 1, 2]
     assert len(first) <= 5
-    again = list(run_batches(pipeline, Request("a")))
-    assert [r.recovered for r in again[: len(first)]] == [True] * len(first)
+    second_results = list(run_batches(pipeline, Request("a")))
+    assert [r.recovered for r in second_results[: len(first)]] == [True] * len(first)
     assert desk.verdict().ok, str(desk.verdict())
 
 
@@ -104,8 +104,8 @@ def test_a_batch_is_replayed_by_name(desk: SourceDesk) -> None:
     desk.send(tp, *minutes(0, 1))
     pipeline = desk.pipeline({"topic": tp.topic}, BATCH)
     desk.batch(pipeline, "a")
-    again = run(pipeline, Window("things", 0, 1), Request("r", replace=True))
-    assert again.committed.receipt.generation == 1
+    replay = run(pipeline, Window("things", 0, 1), Request("r", replace=True))
+    assert replay.committed.receipt.generation == 1
     assert desk.verdict().ok, str(desk.verdict())
 
 
@@ -148,18 +148,18 @@ def test_a_plan_whose_topic_is_gone(desk: SourceDesk, cluster: MemoryBroker) -> 
     """Frozen and then deleted: refused; with `on_removed: drop` its offsets are
     skipped, counted, and the other topic's are read.
     """
-    one, two = desk.logs.topic(1), desk.logs.topic(1)
-    for topic in (one, two):
+    first, second = desk.logs.topic(1), desk.logs.topic(1)
+    for topic in (first, second):
         desk.send(TopicPartition(topic, 0), *minutes(0, 1))
-    source = {"topic": [one, two]}
+    source = {"topic": [first, second]}
     pipeline = desk.pipeline(source)
     pipeline.ledger.freeze_plans([preview(pipeline, hour(0))])
-    cluster.delete_topic(two)
-    with pytest.raises(IdentityError, match=two):
+    cluster.delete_topic(second)
+    with pytest.raises(IdentityError, match=second):
         desk.run(pipeline, 0)
     (result,) = desk.run(desk.pipeline(source | {"on_removed": "drop"}), 0)
     assert result.committed.receipt.counts.skipped == 2
-    assert desk.verdict({TopicPartition(two, 0): {0, 1}}).ok, str(desk.verdict())
+    assert desk.verdict({TopicPartition(second, 0): {0, 1}}).ok, str(desk.verdict())
 
 
 def test_a_window_that_was_frozen_before_a_rebase(desk: SourceDesk, cluster: MemoryBroker) -> None:
@@ -193,13 +193,13 @@ def test_a_rebase_that_leaves_a_topic_out(
     """The window behind it joins on to the one before it, which knew the topic, also
     where that is all that has changed.
     """
-    stays, gone = desk.logs.partition(), desk.logs.partition()
-    desk.send(stays, *minutes(0, 1))
-    desk.send(gone, *minutes(0, 1, 2))
+    staying_tp, deleted_tp = desk.logs.partition(), desk.logs.partition()
+    desk.send(staying_tp, *minutes(0, 1))
+    desk.send(deleted_tp, *minutes(0, 1, 2))
     pipeline = desk.pipeline({"topic_pattern": "topic-.*"}, grid)
     run(pipeline, hour(0), Request("a")) if grid is None else run_batch(pipeline, Request("a"))
-    desk.send(stays, *minutes(61))
-    cluster.delete_topic(gone.topic)
+    desk.send(staying_tp, *minutes(61))
+    cluster.delete_topic(deleted_tp.topic)
     rebase(pipeline, None)
     run(pipeline, hour(1), Request("b")) if grid is None else run_batch(pipeline, Request("b"))
     assert desk.verdict().ok, str(desk.verdict())
@@ -217,8 +217,8 @@ def test_windows_from_before_a_rebase_can_still_be_run(
         desk.send(TopicPartition(name, 0), *minutes(*(60 * n + 5 for n in range(6))))
     source = {"topic": names}
     desk.run(desk.pipeline(source), 0, 5)
-    gone = TopicPartition(names[-1], 0)
-    cluster.recreate_topic(gone.topic)
+    recreated_tp = TopicPartition(names[-1], 0)
+    cluster.recreate_topic(recreated_tp.topic)
     skipping = desk.pipeline(source | {"on_loss": "skip"})
     rebase(skipping, None)
     with pytest.raises(IdentityError):
@@ -226,7 +226,7 @@ def test_windows_from_before_a_rebase_can_still_be_run(
     inner = desk.run(skipping, 2, 4, 3, 1)
     assert all(r.committed.receipt.partial for r in inner)
     assert sum(r.committed.receipt.counts.skipped for r in inner) == 4
-    assert desk.verdict({gone: {1, 2, 3, 4}}).ok, str(desk.verdict())
+    assert desk.verdict({recreated_tp: {1, 2, 3, 4}}).ok, str(desk.verdict())
 
 
 def test_a_drain_ends_though_a_topic_is_made_anew(desk: SourceDesk, cluster: MemoryBroker) -> None:
@@ -271,10 +271,10 @@ def test_a_start_behind_an_open_transaction_is_not_waited_for_for_ever(desk: Sou
     desk.send(tp, *minutes(0, 1))
     pipeline = desk.pipeline({"topic": tp.topic, "start": {"offsets": {tp.topic: {0: 4}}}})
     desk.now = FIRST + timedelta(hours=2)
-    asked = []
+    sleeps = []
 
     def sleep(seconds: float) -> None:
-        asked.append(seconds)
+        sleeps.append(seconds)
         assert seconds > 0, "it goes on without waiting"
         desk.now += timedelta(seconds=seconds)
 
@@ -283,7 +283,7 @@ def test_a_start_behind_an_open_transaction_is_not_waited_for_for_ever(desk: Sou
         pytest.raises(OpenTransactionError),
     ):
         run(replace(pipeline, sleep=sleep), hour(0), Request("a"))
-    assert not asked  # the window's start was over long before its end
+    assert not sleeps  # the window's start was over long before its end
 
 
 def test_a_partition_that_was_added_is_read_though_an_older_spec_runs_in_between(
@@ -368,17 +368,21 @@ def test_a_rebase_makes_committed_windows_final(desk: SourceDesk, cluster: Memor
 def test_fewer_in_one_partition_is_fewer(desk: SourceDesk, cluster: MemoryBroker) -> None:
     """More messages in another topic-partition don't hide those that are gone."""
     topic = desk.logs.topic(2)
-    one, two = TopicPartition(topic, 0), TopicPartition(topic, 1)
-    desk.send(one, *minutes(0, 1))
-    desk.send(two, *minutes(0))
+    first_tp, second_tp = TopicPartition(topic, 0), TopicPartition(topic, 1)
+    desk.send(first_tp, *minutes(0, 1))
+    desk.send(second_tp, *minutes(0))
     with cluster.transaction() as aborted:
-        cluster.produce(two, b'{"id": 50, "name": null}', timestamp=FIRST, transaction=aborted)
-        cluster.produce(two, b'{"id": 51, "name": null}', timestamp=FIRST, transaction=aborted)
+        cluster.produce(
+            second_tp, b'{"id": 50, "name": null}', timestamp=FIRST, transaction=aborted
+        )
+        cluster.produce(
+            second_tp, b'{"id": 51, "name": null}', timestamp=FIRST, transaction=aborted
+        )
         aborted.abort()
         aborted.state.status = "open"  # so that leaving the block has something to end
-        desk.logs.mirror(two, desk.things(0, 0), seen=False)
+        desk.logs.mirror(second_tp, desk.things(0, 0), seen=False)
     desk.run(desk.pipeline({"topic": topic}), 0)
-    cluster.remove(one, {1})
+    cluster.remove(first_tp, {1})
     with pytest.raises(DataLossError, match="1 message left, generation 0 had 2"):
         run(
             desk.pipeline({"topic": topic, "isolation": "read_uncommitted"}),
@@ -404,18 +408,18 @@ def test_a_new_topic_that_begins_at_the_end(desk: SourceDesk) -> None:
 
 def test_a_drain_ends_though_a_topic_goes(desk: SourceDesk, cluster: MemoryBroker) -> None:
     """A topic of the goal that is removed meanwhile is not waited for."""
-    busy, gone = desk.logs.topic(1), desk.logs.topic(1)
-    for topic in (busy, gone):
+    busy_topic, deleted_topic = desk.logs.topic(1), desk.logs.topic(1)
+    for topic in (busy_topic, deleted_topic):
         desk.send(TopicPartition(topic, 0), *minutes(*range(8)))
     pipeline = desk.pipeline(
-        {"topic": [busy, gone], "on_removed": "drop"}, BATCH | {"max_records": 4}
+        {"topic": [busy_topic, deleted_topic], "on_removed": "drop"}, BATCH | {"max_records": 4}
     )
     batches = 0
     for _ in run_batches(pipeline, Request("a")):
         batches += 1
         if batches == 1:
-            cluster.delete_topic(gone)
-        desk.send(TopicPartition(busy, 0), *minutes(*range(4)))
+            cluster.delete_topic(deleted_topic)
+        desk.send(TopicPartition(busy_topic, 0), *minutes(*range(4)))
         assert batches < 20
     assert batches > 1
 

@@ -35,11 +35,15 @@ from windrow.ingest.testing.broker import MemoryBroker
 
 
 def until(
-    desk: SourceDesk, topics: object, stop: object, *, most: int | None = None, **source: Any
+    desk: SourceDesk, topics: object, stop: object, *, max_records: int | None = None, **source: Any
 ) -> Pipeline:
     """The pipeline with this end; `source`: more settings of it."""
     where = "topic_pattern" if isinstance(topics, str) and "*" in topics else "topic"
-    window = {"grid": "batch", "max_records": most or "none", **({"stop": stop} if stop else {})}
+    window = {
+        "grid": "batch",
+        "max_records": max_records or "none",
+        **({"stop": stop} if stop else {}),
+    }
     return desk.pipeline({where: topics, **source}, window)
 
 
@@ -58,7 +62,9 @@ def verified(desk: SourceDesk, pipeline: Pipeline) -> Verified:
     return verify("things", desk.sink, desk.sink.dead_letters, pipeline.ledger, pipeline.broker)
 
 
-def behind(tp: TopicPartition, desk: SourceDesk, end: int) -> dict[TopicPartition, set[int]]:
+def offsets_behind(
+    tp: TopicPartition, desk: SourceDesk, end: int
+) -> dict[TopicPartition, set[int]]:
     """All that lies behind an end."""
     return {tp: set(range(end, desk.logs.end(tp)))}
 
@@ -70,11 +76,13 @@ def test_an_end_before_the_start(desk: SourceDesk) -> None:
     tp = desk.logs.partition()
     desk.send(tp, *minutes(*range(6)))
     begin = {"offsets": {0: 3}}
-    given = until(desk, tp.topic, {"offsets": {0: 2}}, start=begin)
-    with pytest.raises(SpecError, match="is offset 2, and the next micro-batch begins at 3") as no:
-        run_batch(given, Request("a"))
-    assert (no.value.topic, no.value.partition, no.value.offset) == (tp.topic, 0, 3)
-    assert bounded_source(given.spec, given.ledger).stop is None
+    early_stop = until(desk, tp.topic, {"offsets": {0: 2}}, start=begin)
+    with pytest.raises(
+        SpecError, match="is offset 2, and the next micro-batch begins at 3"
+    ) as caught:
+        run_batch(early_stop, Request("a"))
+    assert (caught.value.topic, caught.value.partition, caught.value.offset) == (tp.topic, 0, 3)
+    assert bounded_source(early_stop.spec, early_stop.ledger).stop is None
     for position in ({"timestamp": at(60_000).isoformat()}, {"offsets": {0: 3}}):
         pipeline = until(desk, tp.topic, position, start=begin)
         assert drain(pipeline) == []
@@ -119,7 +127,7 @@ def test_another_end(desk: SourceDesk) -> None:
     """
     tp = desk.logs.partition()
     desk.send(tp, *minutes(*range(4)))
-    latest = until(desk, tp.topic, "latest", most=3)
+    latest = until(desk, tp.topic, "latest", max_records=3)
     assert drain(latest, "a") == [{tp: (0, 3)}, {tp: (3, 4)}]
     desk.send(tp, *minutes(*range(4, 9)))
     assert (drain(latest, "b"), is_done(latest)) == ([], True)
@@ -147,7 +155,7 @@ def test_what_comes_after_the_freeze_is_not_read(desk: SourceDesk, cluster: Memo
     """
     first = desk.logs.topic(1)
     desk.send(TopicPartition(first, 0), *minutes(0, 1))
-    pipeline = until(desk, "topic-.*", "latest", most=1)
+    pipeline = until(desk, "topic-.*", "latest", max_records=1)
     assert run_batch(pipeline, Request("a")) is not None
     desk.logs.cluster.add_partitions(first, 2)
     newer = (TopicPartition(first, 1), TopicPartition(desk.logs.topic(1), 0))
@@ -185,10 +193,10 @@ def test_topic_partitions_that_are_not_listed(
     or end where a group has committed.
     """
     topic = desk.logs.topic(2)
-    one, two = TopicPartition(topic, 0), TopicPartition(topic, 1)
-    for tp in (one, two):
+    first_tp, second_tp = TopicPartition(topic, 0), TopicPartition(topic, 1)
+    for tp in (first_tp, second_tp):
         desk.send(tp, *minutes(0, 1))
-    cluster.commit_group("g", {two: 1})
+    cluster.commit_group("g", {second_tp: 1})
     with pytest.raises(SpecError, match=r"No offset is given for topic-1\[1\]") as refused:
         run_batch(until(desk, topic, {"offsets": {0: 1}}), Request("a"))
     assert "window.stop.others to earliest or latest" in refused.value.do
@@ -210,7 +218,7 @@ def test_retention_takes_messages_before_the_end(desk: SourceDesk) -> None:
     """
     tp = desk.logs.partition()
     desk.send(tp, *minutes(*range(8)))
-    pipeline = until(desk, tp.topic, {"offsets": {0: 5}}, most=2)
+    pipeline = until(desk, tp.topic, {"offsets": {0: 5}}, max_records=2)
     assert run_batch(pipeline, Request("a")) is not None
     desk.logs.cluster.delete_before(tp, 7)
     assert retention_margin(pipeline).level == "fail"
@@ -228,14 +236,14 @@ def test_an_end_in_a_gap_of_a_compacted_topic(desk: SourceDesk) -> None:
     tp = desk.logs.compacted()
     for key in (b"a", b"b", b"b", b"b", b"a"):
         desk.send(tp, *minutes(0), key=key)
-    sent = desk.sent.pop(tp)
+    sent_messages = desk.sent.pop(tp)
     desk.logs.compact(tp)
     pipeline = until(desk, tp.topic, {"offsets": {0: 2}})
     assert drain(pipeline) == [{tp: (0, 2)}]
     assert is_done(pipeline)
     longer = until(desk, tp.topic, {"offsets": {0: 4}})
     assert drain(longer, "s") == [{tp: (2, 4)}]
-    desk.sent[tp] = {3: sent[3]}
+    desk.sent[tp] = {3: sent_messages[3]}
     assert is_done(longer)
     assert desk.verdict().ok, str(desk.verdict())
 
@@ -247,7 +255,7 @@ def test_an_open_transaction(desk: SourceDesk, cluster: MemoryBroker) -> None:
     tp = desk.logs.partition()
     desk.send(tp, *minutes(0))
     with desk.logs.open_transaction(tp, *desk.things(*minutes(1))):
-        pipeline, given = (
+        pipeline, given_pipeline = (
             until(desk, tp.topic, "latest"),
             until(desk, tp.topic, {"offsets": {0: 2}}),
         )
@@ -256,11 +264,11 @@ def test_an_open_transaction(desk: SourceDesk, cluster: MemoryBroker) -> None:
             run_batch(until(desk, tp.topic, {"committed": "g"}), Request("a"))
         assert drain(pipeline) == [{tp: (0, 1)}]
         assert is_done(pipeline)
-        assert (drain(given, "s"), is_done(given)) == ([], False)
+        assert (drain(given_pipeline, "s"), is_done(given_pipeline)) == ([], False)
     desk.send(tp, *minutes(2))
     assert drain(pipeline, "t") == []
-    assert drain(given, "u") == [{tp: (1, 2)}]
-    assert desk.verdict(behind(tp, desk, 2)).ok, str(desk.verdict())
+    assert drain(given_pipeline, "u") == [{tp: (1, 2)}]
+    assert desk.verdict(offsets_behind(tp, desk, 2)).ok, str(desk.verdict())
 
 
 def test_nothing_at_all_is_done(desk: SourceDesk) -> None:
@@ -290,18 +298,18 @@ def test_a_topic_that_joins_between_the_last_batch_and_the_end(desk: SourceDesk)
 
 def test_a_topic_that_goes(desk: SourceDesk) -> None:
     """It is refused by name, and done with on_removed: drop; once all is read nobody asks."""
-    kept, gone = desk.logs.topic(1), desk.logs.topic(1)
-    desk.send(TopicPartition(kept, 0), *minutes(0))
-    desk.send(TopicPartition(gone, 0), *minutes(0, 1))
-    pipeline = until(desk, "topic-.*", "latest", most=2)
+    kept_topic, deleted_topic = desk.logs.topic(1), desk.logs.topic(1)
+    desk.send(TopicPartition(kept_topic, 0), *minutes(0))
+    desk.send(TopicPartition(deleted_topic, 0), *minutes(0, 1))
+    pipeline = until(desk, "topic-.*", "latest", max_records=2)
     assert run_batch(pipeline, Request("a")) is not None
     assert not is_done(until(desk, "topic-.*", "latest", on_removed="drop")), "nothing is gone yet"
-    desk.logs.cluster.delete(gone)
-    with pytest.raises(DataLossError, match=gone):
+    desk.logs.cluster.delete(deleted_topic)
+    with pytest.raises(DataLossError, match=deleted_topic):
         run_batch(pipeline, Request("b"))
     dropping = until(desk, "topic-.*", "latest", on_removed="drop")
     assert (drain(dropping, "c"), is_done(dropping)) == ([], True)
-    desk.logs.cluster.delete(kept)
+    desk.logs.cluster.delete(kept_topic)
     assert (drain(dropping, "d"), is_done(dropping)) == ([], True)
 
 
@@ -311,7 +319,7 @@ def test_a_topic_made_anew(desk: SourceDesk) -> None:
     """
     tp = desk.logs.partition()
     desk.send(tp, *minutes(0, 1, 2))
-    assert len(drain(until(desk, tp.topic, {"offsets": {0: 3}}, most=2))) == 2
+    assert len(drain(until(desk, tp.topic, {"offsets": {0: 3}}, max_records=2))) == 2
     desk.logs.recreate(tp.topic)
     desk.send(tp, *minutes(3, 4))
     longer = until(desk, tp.topic, {"offsets": {0: 5}})
@@ -339,11 +347,11 @@ def test_two_runs_at_once_freeze_one_end(desk: SourceDesk, monkeypatch: pytest.M
     desk.send(tp, *minutes(0, 1))
     pipeline = until(desk, tp.topic, "latest")
 
-    def overtaken(*asked: Any) -> FrozenStop:
-        mine = last_boundary(*asked)
+    def overtaken(*arguments: Any) -> FrozenStop:
+        own_boundary = last_boundary(*arguments)
         desk.send(tp, *minutes(2))
-        pipeline.ledger.freeze_stop("things", last_boundary(*asked))
-        return mine
+        pipeline.ledger.freeze_stop("things", last_boundary(*arguments))
+        return own_boundary
 
     monkeypatch.setattr("windrow.ingest.runner.frozen_stop.last_boundary", overtaken)
     assert drain(pipeline, "a") == [{tp: (0, 3)}]
@@ -380,7 +388,7 @@ def test_a_run_that_dies_between_the_freeze_and_the_first_commit(
     desk.send(tp, *minutes(2))
     assert drain(until(desk, tp.topic, "latest")) == [{tp: (0, 2)}]
     assert is_done(pipeline)
-    assert desk.verdict(behind(tp, desk, 2)).ok, str(desk.verdict())
+    assert desk.verdict(offsets_behind(tp, desk, 2)).ok, str(desk.verdict())
 
 
 def test_a_ledger_that_was_rebuilt_has_the_end(desk: SourceDesk) -> None:
@@ -389,7 +397,7 @@ def test_a_ledger_that_was_rebuilt_has_the_end(desk: SourceDesk) -> None:
     """
     tp = desk.logs.partition()
     desk.send(tp, *minutes(0, 1))
-    pipeline = until(desk, tp.topic, "latest", most=1)
+    pipeline = until(desk, tp.topic, "latest", max_records=1)
     assert len(drain(pipeline)) == 2
     desk.send(tp, *minutes(2))
     assert desk.sink is not None
@@ -435,20 +443,20 @@ def test_each_offset_up_to_the_end_is_read_once(
         position, stop = "latest", {tp: desk.logs.end(tp) for tp in tps}
 
     def pipeline() -> Pipeline:
-        most = dice.choice([None, 2, 3, 7])
-        least = dice.randint(1, most or 6)
-        window = {"grid": "batch", "max_records": most or "none", "min_records": least}
+        max_records = dice.choice([None, 2, 3, 7])
+        least = dice.randint(1, max_records or 6)
+        window = {"grid": "batch", "max_records": max_records or "none", "min_records": least}
         begin = {"offsets": {tp.partition: start[tp] for tp in tps}}
         return desk.pipeline({"topic": topic, "start": begin}, {**window, "stop": position})
 
     for n in range(200):
         desk.engine = DyingEngine(dice.choice([0, 1, 2, 99, 99]))
-        made = pipeline()
+        stopping = pipeline()
         try:
-            drain(made, f"r{n}")
+            drain(stopping, f"r{n}")
         except InterruptedRunError:
             continue
-        if is_done(made):
+        if is_done(stopping):
             break
         for tp in tps:
             desk.send(tp, *minutes(*range(dice.randint(0, 4))))

@@ -73,10 +73,10 @@ NAMES = pa.schema([pa.field("name", pa.string(), nullable=False)])
 def decoded(rows: list[tuple[int, str]], deletes: list[tuple[int, str]] | None = None) -> Decoded:
     """Rows and deletes, each with its message's number."""
 
-    def split(of: list[tuple[int, str]]) -> tuple[pa.RecordBatch, pa.Array]:
-        return pa.record_batch([pa.array([n for _, n in of], pa.string())], schema=NAMES), pa.array(
-            [i for i, _ in of], pa.int64()
-        )
+    def split(rows_of_batch: list[tuple[int, str]]) -> tuple[pa.RecordBatch, pa.Array]:
+        return pa.record_batch(
+            [pa.array([n for _, n in rows_of_batch], pa.string())], schema=NAMES
+        ), pa.array([i for i, _ in rows_of_batch], pa.int64())
 
     none = pa.array([], pa.string())
     return Decoded(
@@ -103,16 +103,21 @@ def test_a_row_that_the_table_has_no_place_for_is_a_dead_letter(
     )
     stager = PostgresStagerFactory(str(tmp_path), "f", layout, "_window", "w")(SPLIT_OF_FIVE)
     rows = [(0, "a"), (1, "b"), (1, "b\0"), (2, "\0"), (4, "e")]
-    found = stage_rows(
+    decoded_batch = stage_rows(
         stager, messages(SPLIT_OF_FIVE), decoded(rows, [(3, "\0d")] if keyed else None), keyed=keyed
     )
-    assert (found.row_index.to_pylist(), found.rows["name"].to_pylist()) == ([0, 4], ["a", "e"])
-    assert found.dead_index.to_pylist() == ([1, 2, 3] if keyed else [1, 2])
-    assert set(zip(found.dead_stage.to_pylist(), found.dead_reason.to_pylist(), strict=True)) == {
-        ("schema", "unstorable")
-    }
+    assert (decoded_batch.row_index.to_pylist(), decoded_batch.rows["name"].to_pylist()) == (
+        [0, 4],
+        ["a", "e"],
+    )
+    assert decoded_batch.dead_index.to_pylist() == ([1, 2, 3] if keyed else [1, 2])
+    assert set(
+        zip(
+            decoded_batch.dead_stage.to_pylist(), decoded_batch.dead_reason.to_pylist(), strict=True
+        )
+    ) == {("schema", "unstorable")}
     assert (
-        found.dead_detail[0].as_py()
+        decoded_batch.dead_detail[0].as_py()
         == "column name holds the character NUL, which no text of PostgreSQL can hold"
     )
     assert stager.finish().rows == 2
@@ -140,8 +145,8 @@ def test_a_row_that_one_of_several_tables_has_no_place_for(tmp_path: Path) -> No
         (4, "a4"),
         (4, "c4"),
     ]
-    found = stage_rows(stager, messages(SPLIT_OF_FIVE), decoded(rows), keyed=False)
-    assert (found.dead_index.to_pylist(), found.rows["name"].to_pylist()) == (
+    decoded_batch = stage_rows(stager, messages(SPLIT_OF_FIVE), decoded(rows), keyed=False)
+    assert (decoded_batch.dead_index.to_pylist(), decoded_batch.rows["name"].to_pylist()) == (
         [1, 2, 3],
         ["a", "b", "a4", "c4"],
     )
@@ -164,11 +169,14 @@ def test_a_row_for_a_topic_that_is_not_listed(tmp_path: Path) -> None:
         encoder,
         window(0),
     )(SPLIT_OF_FIVE)
-    found = stage_rows(
+    decoded_batch = stage_rows(
         stager,
         messages(SPLIT_OF_FIVE),
         decoded([(0, "orders"), (1, "hunter2"), (3, "")]),
         keyed=False,
     )
-    assert (found.dead_index.to_pylist(), found.rows["name"].to_pylist()) == ([1, 3], ["orders"])
-    assert set(found.dead_detail.to_pylist()) == {"column name names none of sink.topics"}
+    assert (decoded_batch.dead_index.to_pylist(), decoded_batch.rows["name"].to_pylist()) == (
+        [1, 3],
+        ["orders"],
+    )
+    assert set(decoded_batch.dead_detail.to_pylist()) == {"column name names none of sink.topics"}

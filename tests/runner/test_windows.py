@@ -52,12 +52,12 @@ WINDOWS = [hour(n) for n in range(12)]
 @pytest.fixture
 def desk(tmp_path: Path) -> Desk:
     """Twelve hours of ten messages each."""
-    made = Desk(tmp_path)
+    filled_desk = Desk(tmp_path)
     for i in range(30, 130):
-        made.broker.produce(
+        filled_desk.broker.produce(
             TOPIC, b'{"id": %d, "name": null}' % i, timestamp=START + timedelta(minutes=6 * i)
         )
-    return made
+    return filled_desk
 
 
 def committed(desk: Desk) -> list[Window]:
@@ -107,13 +107,13 @@ class Asked:
         self._inner, self._counts = inner, counts
 
     def __getattr__(self, name: str) -> Any:
-        found = getattr(self._inner, name)
-        if not callable(found):
-            return found
+        attribute = getattr(self._inner, name)
+        if not callable(attribute):
+            return attribute
 
         def ask(*arguments: Any, **options: Any) -> Any:
             self._counts[name] += 1
-            return found(*arguments, **options)
+            return attribute(*arguments, **options)
 
         return ask
 
@@ -144,41 +144,43 @@ def test_what_windows_share_is_asked_once(desk: Desk) -> None:
     together; a window adds its own commit alone.
     """
 
-    def asked(windows: Sequence[Window]) -> tuple[Counter[str], Counter[str], Counter[str]]:
+    def count_calls(windows: Sequence[Window]) -> tuple[Counter[str], Counter[str], Counter[str]]:
         broker, sink, engine = Counter[str](), Counter[str](), Counter[str]()
-        made = desk.pipeline()
-        made = replace(
-            made,
-            broker=Asked(made.broker, broker),
-            sink=Asked(made.sink, sink),
-            engine=Asked(made.engine, engine),
+        pipeline = desk.pipeline()
+        pipeline = replace(
+            pipeline,
+            broker=Asked(pipeline.broker, broker),
+            sink=Asked(pipeline.sink, sink),
+            engine=Asked(pipeline.engine, engine),
         )
-        list(run_windows(made, windows, PLAIN))
+        list(run_windows(pipeline, windows, PLAIN))
         return broker, sink, engine
 
-    asked(WINDOWS[:1])
-    few, many = asked(WINDOWS[1:3]), asked(WINDOWS[3:])
-    assert many[0] - few[0] == Counter(), "of the cluster"
-    assert many[1] - few[1] == Counter(commit=7, receipt_text=7, stager=7), "of the table"
-    assert many[2] == Counter(start=1, run=1)
-    again = asked(WINDOWS)
-    assert (again[0], again[2]) == (Counter(), Counter())
-    assert again[1] == Counter(owner=1, is_at=1, looks=1, receipt_text=12)
+    count_calls(WINDOWS[:1])
+    few_calls, many_calls = count_calls(WINDOWS[1:3]), count_calls(WINDOWS[3:])
+    assert many_calls[0] - few_calls[0] == Counter(), "of the cluster"
+    assert many_calls[1] - few_calls[1] == Counter(commit=7, receipt_text=7, stager=7), (
+        "of the table"
+    )
+    assert many_calls[2] == Counter(start=1, run=1)
+    calls_again = count_calls(WINDOWS)
+    assert (calls_again[0], calls_again[2]) == (Counter(), Counter())
+    assert calls_again[1] == Counter(owner=1, is_at=1, looks=1, receipt_text=12)
 
 
 def test_a_log_is_asked_once_how_far_it_reaches_under_an_epoch() -> None:
     """Many windows without messages end at one mark; of a log that was cut off nothing is kept."""
-    asked = list[list[int]]()
+    asked_offsets = list[list[int]]()
 
     class Logs(MemoryBroker):
         def diverged(self, marks: Sequence[Mark]) -> list[Mark]:
-            asked.append([mark.offset for mark in marks])
+            asked_offsets.append([mark.offset for mark in marks])
             return [mark for mark in marks if mark.offset > 7]
 
     moment = BrokerSnapshot(Logs())
     marks = [Mark("t", 0, offset, "settled", 3) for offset in (5, 7, 7, 4, 9, 9)]
     assert [moment.diverged([mark]) for mark in marks] == [[], [], [], [], [marks[4]], [marks[5]]]
-    assert asked == [[5], [7], [9], [9]]
+    assert asked_offsets == [[5], [7], [9], [9]]
 
 
 @pytest.mark.some(3)
@@ -191,12 +193,15 @@ def test_a_crash_in_the_middle_leaves_finished_windows_finished(
     """
     from windrow.ingest import crashpoints
 
-    passed, at = 0, 1 if point.startswith(("boundary", "plan")) else 5  # all are frozen at once
+    passed_count, dying_count = (
+        0,
+        1 if point.startswith(("boundary", "plan")) else 5,
+    )  # all are frozen at once
 
     def at_the_point(name: CrashPoint) -> None:
-        nonlocal passed
-        passed += name == point
-        if name == point and passed == at:
+        nonlocal passed_count
+        passed_count += name == point
+        if name == point and passed_count == dying_count:
             raise crashpoints.CrashError(name)
 
     for module in (
@@ -208,9 +213,11 @@ def test_a_crash_in_the_middle_leaves_finished_windows_finished(
         monkeypatch.setattr(f"{module}.crash_point", at_the_point)
     with pytest.raises(crashpoints.CrashError) as ended:
         until(run_windows(desk.pipeline(), WINDOWS, PLAIN))
-    before = committed(desk)
-    assert [w.key for w in before][: len(keys_before(ended.value))] == keys_before(ended.value)
-    assert len(before) == {
+    committed_before = committed(desk)
+    assert [w.key for w in committed_before][: len(keys_before(ended.value))] == keys_before(
+        ended.value
+    )
+    assert len(committed_before) == {
         "dead.before": 4,
         "commit.before": 4,
         "commit.after": 5,
@@ -218,7 +225,7 @@ def test_a_crash_in_the_middle_leaves_finished_windows_finished(
     }.get(point, 0)
     monkeypatch.undo()
     assert [r.recovered for r in run_windows(desk.pipeline(), WINDOWS, PLAIN)] == [
-        w in before for w in WINDOWS
+        w in committed_before for w in WINDOWS
     ]
     verdict(desk)
 
@@ -257,17 +264,17 @@ def test_an_outage_is_told_soon(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> 
     """A cluster that doesn't answer is waited for twice, for all windows and for the
     first alone, however many there are.
     """
-    asked = 0
+    calls = 0
 
     def away(*_: object) -> None:
-        nonlocal asked
-        asked += 1
+        nonlocal calls
+        calls += 1
         raise UnreachableError("The cluster does not answer", "plan", "Start it.")
 
     monkeypatch.setattr(desk.broker, "cluster_id", away)
     with pytest.raises(UnreachableError):
         until(run_windows(desk.pipeline(), WINDOWS, PLAIN))
-    assert asked == 2
+    assert calls == 2
 
 
 class Stumbles(LocalEngine):
@@ -316,12 +323,12 @@ def test_an_interrupt_leaves_finished_windows_finished(desk: Desk) -> None:
     """Ctrl-C between two commits: what was committed stays, and the next run makes the rest."""
     results = run_windows(desk.pipeline(), WINDOWS, PLAIN)
     next(results), next(results)
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    old_handler = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         with pytest.raises(KeyboardInterrupt):
             until(_interrupted(results))
     finally:
-        signal.signal(signal.SIGINT, before)
+        signal.signal(signal.SIGINT, old_handler)
     assert committed(desk) == WINDOWS[:3]
     assert [r.recovered for r in run_windows(desk.pipeline(), WINDOWS, PLAIN)] == [True] * 3 + [
         False
@@ -340,16 +347,16 @@ def test_a_large_window_has_a_job_of_its_own(desk: Desk, monkeypatch: pytest.Mon
             sizes.append(len(splits))
             return super().run(task, splits)
 
-    def made() -> Pipeline:
+    def new_pipeline() -> Pipeline:
         return replace(desk.pipeline(), engine=Noting())
 
     monkeypatch.setattr(attempts, "OFFSETS_A_JOB", 30)
-    assert until(run_windows(made(), WINDOWS[:7], PLAIN)) == WINDOWS[:7]
+    assert until(run_windows(new_pipeline(), WINDOWS[:7], PLAIN)) == WINDOWS[:7]
     monkeypatch.setattr(attempts, "OFFSETS_A_JOB", 5)
-    assert until(run_windows(made(), WINDOWS[7:10], PLAIN)) == WINDOWS[7:10]
+    assert until(run_windows(new_pipeline(), WINDOWS[7:10], PLAIN)) == WINDOWS[7:10]
     monkeypatch.undo()
     monkeypatch.setattr(attempts, "SPLITS_A_JOB", 1)
-    assert until(run_windows(made(), WINDOWS[10:], PLAIN)) == WINDOWS[10:]
+    assert until(run_windows(new_pipeline(), WINDOWS[10:], PLAIN)) == WINDOWS[10:]
     assert sizes == [3, 3, 1, 1, 1, 1, 1, 1]
     verdict(desk)
 
@@ -363,7 +370,7 @@ def test_refused_windows_are_passed_over(tmp_path: Path) -> None:
         value = b"poison" if i // 10 in {6, 7, 11} else b'{"id": %d, "name": null}' % i
         desk.broker.produce(TOPIC, value, timestamp=START + timedelta(minutes=6 * i))
     desk.broker.delete_records(TOPIC, 31)
-    made = desk.pipeline(limits={"max_dead_ratio": 0.5})
+    pipeline = desk.pipeline(limits={"max_dead_ratio": 0.5})
 
     class Lossy(MemoryReader):
         def read(self, split: Split, take: Take) -> ReadSummary:
@@ -375,15 +382,17 @@ def test_refused_windows_are_passed_over(tmp_path: Path) -> None:
 
     outcomes = list(
         run_windows(
-            replace(made, reader=lambda plan: Lossy(desk.broker, plan)),
+            replace(pipeline, reader=lambda plan: Lossy(desk.broker, plan)),
             WINDOWS,
             PLAIN,
-            pass_over=pass_over_refused(made),
+            pass_over=pass_over_refused(pipeline),
         )
     )
-    told = [o.window if isinstance(o, PassedOver) else o.committed.receipt.window for o in outcomes]
+    told_windows = [
+        o.window if isinstance(o, PassedOver) else o.committed.receipt.window for o in outcomes
+    ]
     refused = [WINDOWS.index(o.window) for o in outcomes if isinstance(o, PassedOver)]
-    assert (told, refused) == (WINDOWS, [0, 1, 2, 3, 4, 6, 7, 9, 11])
+    assert (told_windows, refused) == (WINDOWS, [0, 1, 2, 3, 4, 6, 7, 9, 11])
     assert committed(desk) == [w for n, w in enumerate(WINDOWS) if n not in refused]
     names = ", ".join(WINDOWS[n].key for n in refused)
     assert (
@@ -393,39 +402,42 @@ def test_refused_windows_are_passed_over(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("frozen", [True, False])
-@pytest.mark.parametrize("how", ["cluster", "topic"])
+@pytest.mark.parametrize("changed_part", ["cluster", "topic"])
 def test_what_refuses_every_window_stops_at_the_first(
-    desk: Desk, *, frozen: bool, how: str
+    desk: Desk, *, frozen: bool, changed_part: str
 ) -> None:
     """A wrong cluster in the spec, or a topic that was made anew: no window is marked
     as refused for its data that isn't.
     """
-    made, rest = desk.pipeline(), WINDOWS[2:5]
-    list(run_windows(made, WINDOWS[:2], PLAIN))
+    pipeline, rest = desk.pipeline(), WINDOWS[2:5]
+    list(run_windows(pipeline, WINDOWS[:2], PLAIN))
     if frozen:
         for window in rest:
-            plan = preview(made, window)
-            made.ledger.freeze(made.spec.id, [plan.start, plan.stop])
-            made.ledger.freeze_plans([plan])
-    other = MemoryBroker("other" if how == "cluster" else "memory")
-    other.create_topic(TOPIC.topic, 1)
+            plan = preview(pipeline, window)
+            pipeline.ledger.freeze(pipeline.spec.id, [plan.start, plan.stop])
+            pipeline.ledger.freeze_plans([plan])
+    other_broker = MemoryBroker("other" if changed_part == "cluster" else "memory")
+    other_broker.create_topic(TOPIC.topic, 1)
     # each of these windows has lost its messages, and none that comes later
-    own = frozen and how == "topic"
+    is_own_loss = frozen and changed_part == "topic"
     outcomes, ended = list[Result | PassedOver](), None
     try:
         outcomes += run_windows(
-            replace(made, broker=other), rest, PLAIN, pass_over=pass_over_refused(made)
+            replace(pipeline, broker=other_broker),
+            rest,
+            PLAIN,
+            pass_over=pass_over_refused(pipeline),
         )
     except IdentityError as error:
         ended = error
     assert [o.window for o in outcomes if isinstance(o, PassedOver) and not o.error.of_setting] == (
-        rest if own else []
+        rest if is_own_loss else []
     )
-    assert (ended is None) == own
+    assert (ended is None) == is_own_loss
     if ended is not None:
         assert ended.of_setting
         assert f"Not tried: {rest[1].key} to {rest[2].key}, 2 windows." in ended.do
-    assert until(run_windows(made, WINDOWS, PLAIN)) == WINDOWS
+    assert until(run_windows(pipeline, WINDOWS, PLAIN)) == WINDOWS
     verdict(desk)
 
 
@@ -437,10 +449,10 @@ def test_a_topic_that_another_cluster_lacks_was_not_removed(tmp_path: Path) -> N
             TOPIC, b'{"id": %d, "name": null}' % i, timestamp=START + timedelta(minutes=6 * i)
         )
     source = {"bootstrap_servers": "127.0.0.1:9", "topic": "shop.things", "on_removed": "drop"}
-    made = desk.pipeline(source=source)
-    made.ledger.freeze_plans([preview(made, WINDOWS[0])])
+    pipeline = desk.pipeline(source=source)
+    pipeline.ledger.freeze_plans([preview(pipeline, WINDOWS[0])])
     with pytest.raises(IdentityError, match="and this is cluster other"):
-        list(run_windows(replace(made, broker=MemoryBroker("other")), WINDOWS[:1], PLAIN))
+        list(run_windows(replace(pipeline, broker=MemoryBroker("other")), WINDOWS[:1], PLAIN))
 
 
 def test_what_goes_wrong_behind_a_commit_refuses_no_window(
@@ -453,10 +465,10 @@ def test_what_goes_wrong_behind_a_commit_refuses_no_window(
     def refuse(*_: object) -> None:
         raise RefusedError("no", "ledger", "Look.")
 
-    made = desk.pipeline()
-    monkeypatch.setattr(type(made.ledger), "record", refuse)
+    pipeline = desk.pipeline()
+    monkeypatch.setattr(type(pipeline.ledger), "record", refuse)
     with pytest.raises(RefusedError, match=r"no \(ledger\)"):
-        list(run_windows(made, WINDOWS, PLAIN, pass_over=pass_over_refused(made)))
+        list(run_windows(pipeline, WINDOWS, PLAIN, pass_over=pass_over_refused(pipeline)))
     assert committed(desk) == [WINDOWS[0]]
 
 
@@ -473,6 +485,6 @@ def test_seconds_are_a_windows_own(desk: Desk, monkeypatch: pytest.MonkeyPatch) 
             now += 5 if split.start == 70 else 1
             return super().read(split, take)
 
-    made = replace(desk.pipeline(), reader=lambda plan: Slow(desk.broker, plan))
-    took = [result.committed.receipt.seconds for result in run_windows(made, WINDOWS, PLAIN)]
+    pipeline = replace(desk.pipeline(), reader=lambda plan: Slow(desk.broker, plan))
+    took = [result.committed.receipt.seconds for result in run_windows(pipeline, WINDOWS, PLAIN)]
     assert took == [1] * 7 + [5] + [1] * 4

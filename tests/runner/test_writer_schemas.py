@@ -77,8 +77,8 @@ def test_tasks_get_as_many_schemas_as_are_small_enough() -> None:
     """
     half = MOST_CHARACTERS // 2
     sizes = {"1": half, "2": half + 1, "3": half - 10, "4": 5}
-    known = [WriterSchema(name, "AVRO", "x" * size) for name, size in sizes.items()]
-    given = list[str]()
+    schemas_known = [WriterSchema(name, "AVRO", "x" * size) for name, size in sizes.items()]
+    given_ids = list[str]()
 
     class Prepared:
         schemas: Sequence[WriterSchema] = ()
@@ -95,16 +95,16 @@ def test_tasks_get_as_many_schemas_as_are_small_enough() -> None:
             return self
 
         def with_schemas(self, schemas: Sequence[WriterSchema]) -> Any:
-            given.extend(schema.id for schema in schemas)
+            given_ids.extend(schema.id for schema in schemas)
             return self
 
     pipeline: Any = SimpleNamespace(
         decoder=Prepared,
-        ledger=SimpleNamespace(schemas=lambda _: known),
+        ledger=SimpleNamespace(schemas=lambda _: schemas_known),
         spec=SimpleNamespace(id="things"),
     )
     decoder_for(pipeline, ["t"])
-    assert given == ["1", "3", "4"]
+    assert given_ids == ["1", "3", "4"]
 
 
 @dataclass
@@ -114,13 +114,15 @@ class Scene:
     folder: Path
     registry: RegistryServer
     broker: MemoryBroker
-    sent: int = 0
+    sent_count: int = 0
 
     def send(self, n: int, *values: bytes) -> None:
         """Messages of the n-th hour."""
         for value in values:
-            self.broker.produce(TP, value, timestamp=START + timedelta(hours=n, seconds=self.sent))
-            self.sent += 1
+            self.broker.produce(
+                TP, value, timestamp=START + timedelta(hours=n, seconds=self.sent_count)
+            )
+            self.sent_count += 1
 
     def pipeline(self, **decode: Any) -> Pipeline:
         """As a run makes it, each time anew."""
@@ -143,9 +145,9 @@ class Scene:
             "state": str(self.folder / "state.db"),
             "limits": {"max_dead_ratio": None},
         }
-        made = assemble(parse_spec(attributes, self.folder), LocalEngine())
+        pipeline = assemble(parse_spec(attributes, self.folder), LocalEngine())
         return replace(
-            made, broker=self.broker, reader=partial(MemoryReader, self.broker, rows_max=3)
+            pipeline, broker=self.broker, reader=partial(MemoryReader, self.broker, rows_max=3)
         )
 
     def run(self, n: int = 0, *, replaced: bool = False, **decode: Any) -> Result:
@@ -157,11 +159,13 @@ class Scene:
 
     def letters(self) -> list[tuple[int, str]]:
         """The dead letters of the first window: offset and reason."""
-        made = self.pipeline()
+        pipeline = self.pipeline()
         receipt = next(
-            found.receipt for found in made.sink.receipts() if found.receipt.window == hour(0)
+            commit.receipt
+            for commit in pipeline.sink.receipts()
+            if commit.receipt.window == hour(0)
         )
-        dead = made.dead_letters.read(hour(0), receipt.attempt)
+        dead = pipeline.dead_letters.read(hour(0), receipt.attempt)
         return list(zip(dead["_offset"].to_pylist(), dead["reason"].to_pylist(), strict=True))
 
     def nothing_is_committed(self) -> bool:
@@ -206,9 +210,16 @@ def test_schemas_are_asked_for_before_anything_is_read(scene: Scene) -> None:
         "1": FIRST,
         "2": SECOND,
     }
-    made = scene.pipeline()
+    pipeline = scene.pipeline()
     assert (
-        verify("things", made.sink, made.dead_letters, made.ledger, made.broker, deep=True).findings
+        verify(
+            "things",
+            pipeline.sink,
+            pipeline.dead_letters,
+            pipeline.ledger,
+            pipeline.broker,
+            deep=True,
+        ).findings
         == ()
     )
 
@@ -245,9 +256,11 @@ def test_a_retry_decodes_by_the_same_schemas(
     assert used(result) == ["1", "3"]
     assert scene.rows() == [(1, None), (3, "c")]
     (split,) = result.committed.receipt.splits
-    kept = {schema.id: schema.digest for schema in scene.pipeline().ledger.schemas("things")}
+    digest_by_id = {
+        schema.id: schema.digest for schema in scene.pipeline().ledger.schemas("things")
+    }
     assert isinstance(split.schemas, tuple)
-    assert dict(split.schemas).items() <= kept.items()
+    assert dict(split.schemas).items() <= digest_by_id.items()
 
 
 def test_a_registry_that_was_begun_anew(scene: Scene) -> None:
@@ -257,10 +270,10 @@ def test_a_registry_that_was_begun_anew(scene: Scene) -> None:
     scene.send(0, ONE)
     scene.send(1, ONE)
     scene.run()
-    with RegistryServer(user=("me", "hunter2")) as other:
-        other.register("things-value", SECOND)
+    with RegistryServer(user=("me", "hunter2")) as other_registry:
+        other_registry.register("things-value", SECOND)
         scene.registry.stop()
-        scene.registry = other
+        scene.registry = other_registry
         with pytest.raises(RefusedError, match="another schema under id 1"):
             scene.run(1)
     assert scene.rows() == [(1, None)]
@@ -297,8 +310,8 @@ def test_a_replacement_by_another_schema(scene: Scene) -> None:
     scene.registry.faults = {
         "/subjects/things-value/versions/1": Fault(200, json.dumps(lie).encode())
     }
-    made = scene.pipeline()
-    made.ledger.adopt_identity(made.sink.owner().ledger)  # type: ignore[union-attr]
+    pipeline = scene.pipeline()
+    pipeline.ledger.adopt_identity(pipeline.sink.owner().ledger)  # type: ignore[union-attr]
     client_of.cache_clear()  # what a process was told it doesn't ask again
     with pytest.raises(RefusedError, match="another schema under id 1"):
         scene.run(replaced=True)

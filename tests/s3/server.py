@@ -40,7 +40,7 @@ class Fault:
     in it; `hit` counts them.
     """
 
-    how: How
+    mode: How
     method: str
     part: str
     times: int = 1
@@ -62,7 +62,7 @@ class S3Server:
 
         logging.getLogger("werkzeug").setLevel(logging.ERROR)
         self._app, self._lock = DomainDispatcherApplication(create_backend_app), threading.Lock()
-        self._server = make_server("127.0.0.1", 0, self._answer, threaded=True)
+        self._server = make_server("127.0.0.1", 0, self._respond, threaded=True)
         self._server.daemon_threads = True
         self._thread = threading.Thread(target=self._server.serve_forever, daemon=True)
         self._thread.start()
@@ -107,13 +107,13 @@ class S3Server:
             config=Config(retries={"total_max_attempts": 1}, max_pool_connections=32),
         )
 
-    def fail(self, how: How, method: str, part: str, times: int = 1) -> Fault:
+    def fail(self, mode: How, method: str, part: str, times: int = 1) -> Fault:
         """Let requests go wrong from now on."""
-        fault = Fault(how, method, part, times)
+        fault = Fault(mode, method, part, times)
         self.faults.append(fault)
         return fault
 
-    def _answer(self, environ: dict[str, Any], start: Callable[..., Any]) -> Iterable[bytes]:
+    def _respond(self, environ: dict[str, Any], start: Callable[..., Any]) -> Iterable[bytes]:
         body = (
             environ["wsgi.input"].read()
             if environ.get("wsgi.input_terminated")
@@ -122,18 +122,20 @@ class S3Server:
         environ |= {"wsgi.input": io.BytesIO(body), "CONTENT_LENGTH": str(len(body))}
         with self._lock:
             fault = self._fault(environ)
-            if fault is not None and fault.how in _ANSWERS:
-                return _refusal(fault.how, start)
-            if fault is not None and fault.how == "unconditional":
+            if fault is not None and fault.mode in _ANSWERS:
+                return _refuse(fault.mode, start)
+            if fault is not None and fault.mode == "unconditional":
                 environ.pop("HTTP_IF_NONE_MATCH", None)
-            answer: list[Any] = []
-            if fault is None or fault.how != "cut":
-                content = list(self._app(environ, lambda *said, **_: answer.extend(said)))
-        if fault is not None and fault.how in {"lost", "cut"}:
+            status_and_headers: list[Any] = []
+            if fault is None or fault.mode != "cut":
+                content = list(
+                    self._app(environ, lambda *args, **_: status_and_headers.extend(args))
+                )
+        if fault is not None and fault.mode in {"lost", "cut"}:
             environ["werkzeug.socket"].shutdown(socket.SHUT_RDWR)
             start("500 Cut", [])
             return []
-        start(*answer)
+        start(*status_and_headers)
         return content
 
     def _fault(self, environ: dict[str, Any]) -> Fault | None:
@@ -150,8 +152,8 @@ def _length(environ: dict[str, Any]) -> int:
     return int(environ.get("CONTENT_LENGTH") or 0)
 
 
-def _refusal(how: str, start: Callable[..., Any]) -> list[bytes]:
-    status, code = _ANSWERS[how]
+def _refuse(mode: str, start: Callable[..., Any]) -> list[bytes]:
+    status, code = _ANSWERS[mode]
     content = (
         f"<?xml version='1.0'?><Error><Code>{code}</Code><Message>as a test wants"
         " it</Message></Error>".encode()

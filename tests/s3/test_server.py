@@ -72,13 +72,18 @@ def test_a_lost_answer_is_of_a_put_that_is_done(s3: S3Server) -> None:
 
 
 @pytest.mark.parametrize(
-    ("how", "answer"), [("cut", 0), ("slow_down", 503), ("broken", 500), ("no_conditions", 501)]
+    ("mode", "status_code"),
+    [("cut", 0), ("slow_down", 503), ("broken", 500), ("no_conditions", 501)],
 )
-def test_other_faults_do_nothing(s3: S3Server, how: Any, answer: int) -> None:
+def test_other_faults_do_nothing(s3: S3Server, mode: Any, status_code: int) -> None:
     """They are hit as often as was said, nothing is there after them, and then all is well."""
     bucket, client = s3.bucket(), s3.client()
-    fault = s3.fail(how, "PUT", "/k", times=2)
-    assert [put(client, bucket, "k", b"mine")() for _ in range(3)] == [answer, answer, 200]
+    fault = s3.fail(mode, "PUT", "/k", times=2)
+    assert [put(client, bucket, "k", b"mine")() for _ in range(3)] == [
+        status_code,
+        status_code,
+        200,
+    ]
     assert fault.hit == 2
 
 

@@ -46,10 +46,10 @@ def key(name: str) -> int:
 
 
 def cell(name: str, kind: pa.DataType, value: Any) -> int:
-    return 0 if value is None else stir(of(kind, value) + key(name) & ALL)
+    return 0 if value is None else stir(hash_of(kind, value) + key(name) & ALL)
 
 
-def of(kind: pa.DataType, value: Any) -> int:
+def hash_of(kind: pa.DataType, value: Any) -> int:
     """The hash of a value as Python has it: a map as a list of pairs, a decimal as `Decimal`."""
     if pa.types.is_struct(kind):
         return sum(cell(f.name, f.type, value[f.name]) for f in kind) & ALL
@@ -61,7 +61,7 @@ def of(kind: pa.DataType, value: Any) -> int:
     if isinstance(value, list):
         element = kind.value_type
         added = [
-            0 if v is None else stir(of(element, v) + (i + 1) * G & ALL)
+            0 if v is None else stir(hash_of(element, v) + (i + 1) * G & ALL)
             for i, v in enumerate(value)
         ]
         return (L * len(value) + sum(added)) & ALL

@@ -92,11 +92,11 @@ def values(kind: pa.DataType) -> st.SearchStrategy[Any]:
     )
 
 
-def nullable(of: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
-    return st.none() | of
+def nullable(strategy: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
+    return st.none() | strategy
 
 
-def batches(most: int = 8) -> st.SearchStrategy[pa.RecordBatch]:
+def batches(max_size: int = 8) -> st.SearchStrategy[pa.RecordBatch]:
     """Rows of some columns, with their offsets."""
 
     def filled(kinds: dict[str, pa.DataType]) -> st.SearchStrategy[pa.RecordBatch]:
@@ -109,15 +109,17 @@ def batches(most: int = 8) -> st.SearchStrategy[pa.RecordBatch]:
         schema = pa.schema(
             [pa.field("_offset", pa.int64()), *(pa.field(n, k) for n, k in kinds.items())]
         )
-        return st.lists(row, min_size=1, max_size=most).map(lambda rows: made(schema, rows))
+        return st.lists(row, min_size=1, max_size=max_size).map(
+            lambda rows: make_batch(schema, rows)
+        )
 
-    some = st.lists(st.sampled_from(sorted(COLUMNS)), unique=True, max_size=5).map(
+    kinds_by_name = st.lists(st.sampled_from(sorted(COLUMNS)), unique=True, max_size=5).map(
         lambda names: {n: COLUMNS[n] for n in names}
     )
-    return some.flatmap(filled)
+    return kinds_by_name.flatmap(filled)
 
 
-def made(schema: pa.Schema, rows: Sequence[dict[str, Any]]) -> pa.RecordBatch:
+def make_batch(schema: pa.Schema, rows: Sequence[dict[str, Any]]) -> pa.RecordBatch:
     return pa.record_batch(
         [pa.array([r[f.name] for r in rows], f.type) for f in schema], schema=schema
     )
@@ -173,11 +175,11 @@ FIXED: list[tuple[str, pa.DataType, Any, str]] = [
 
 
 @pytest.mark.parametrize(
-    ("kind", "value", "known"), [pytest.param(*case[1:], id=case[0]) for case in FIXED]
+    ("kind", "value", "expected"), [pytest.param(*case[1:], id=case[0]) for case in FIXED]
 )
-def test_known_answers(kind: pa.DataType, value: Any, known: str) -> None:
+def test_known_answers(kind: pa.DataType, value: Any, expected: str) -> None:
     """The checksum of one row with one value, of each type, is what it has always been."""
-    assert checksum_text(checksum(pa.record_batch({"v": pa.array([value], kind)}))) == known
+    assert checksum_text(checksum(pa.record_batch({"v": pa.array([value], kind)}))) == expected
 
 
 def test_known_rows() -> None:
@@ -224,11 +226,11 @@ def test_it_is_what_its_definition_says(batch: pa.RecordBatch) -> None:
 def test_texts_of_all_lengths(lengths: list[int]) -> None:
     """Equal lengths, unequal ones, empty ones and long ones are hashed by the one definition."""
     rng = np.random.default_rng(1)
-    found = [rng.bytes(n) for n in lengths]
+    texts = [rng.bytes(n) for n in lengths]
     for kind in (pa.binary(), pa.large_binary(), pa.binary_view()):
-        batch = pa.record_batch({"v": pa.array(found, kind)})
+        batch = pa.record_batch({"v": pa.array(texts, kind)})
         assert hash_rows(batch).tolist() == [
-            reference.mix(reference.cell("v", pa.binary(), v)) for v in found
+            reference.mix(reference.cell("v", pa.binary(), v)) for v in texts
         ]
 
 
@@ -275,7 +277,7 @@ def test_a_column_of_nulls_adds_nothing(batch: pa.RecordBatch, name: str) -> Non
 
 
 @pytest.mark.parametrize(
-    ("kind", "other", "values"),
+    ("kind", "other_kind", "values"),
     [
         (pa.string(), pa.large_string(), ["a", "", None, "b" * 40]),
         (pa.string(), pa.string_view(), ["a", "", None, "b" * 40]),
@@ -299,18 +301,18 @@ def test_a_column_of_nulls_adds_nothing(batch: pa.RecordBatch, name: str) -> Non
     ids=str,
 )
 def test_the_same_values_otherwise_laid_out(
-    kind: pa.DataType, other: pa.DataType, values: list[Any]
+    kind: pa.DataType, other_kind: pa.DataType, values: list[Any]
 ) -> None:
     """Wider numbers, dictionaries, other offsets: how values are stored is none of its business."""
-    one = pa.array(values, kind)
-    two = (
-        pa.array(values, other)
-        if not pa.types.is_dictionary(other)
-        else pa.array(values, other.value_type).dictionary_encode()
+    array = pa.array(values, kind)
+    other_array = (
+        pa.array(values, other_kind)
+        if not pa.types.is_dictionary(other_kind)
+        else pa.array(values, other_kind.value_type).dictionary_encode()
     )
-    if other == pa.timestamp("ns"):
-        two = one.cast(other)
-    assert checksum(pa.record_batch({"v": one})) == checksum(pa.record_batch({"v": two}))
+    if other_kind == pa.timestamp("ns"):
+        other_array = array.cast(other_kind)
+    assert checksum(pa.record_batch({"v": array})) == checksum(pa.record_batch({"v": other_array}))
 
 
 def test_what_lies_under_a_null_means_nothing() -> None:
@@ -361,36 +363,38 @@ def test_the_order_of_a_maps_entries_means_nothing() -> None:
     """A map is a set of entries, and programs that copy it may turn them round; of a
     list the order counts.
     """
-    there, turned = [("a", 1), ("b", None), ("c", 3)], [("c", 3), ("a", 1), ("b", None)]
+    entries, turned = [("a", 1), ("b", None), ("c", 3)], [("c", 3), ("a", 1), ("b", None)]
     kind = pa.map_(pa.string(), pa.int64())
-    assert of(kind, there) == of(kind, turned)
-    assert of(pa.list_(pa.int64()), [1, 2]) != of(pa.list_(pa.int64()), [2, 1])
+    assert checksum_of(kind, entries) == checksum_of(kind, turned)
+    assert checksum_of(pa.list_(pa.int64()), [1, 2]) != checksum_of(pa.list_(pa.int64()), [2, 1])
 
 
 # --------------------------------------------------------------------------------------------------
 
 
-def of(kind: pa.DataType, value: Any) -> int:
+def checksum_of(kind: pa.DataType, value: Any) -> int:
     return checksum(pa.record_batch({"v": pa.array([value], kind)}))
 
 
 @settings(max_examples=examples(80))
-@given(batches(most=4), st.data())
+@given(batches(max_size=4), st.data())
 def test_any_other_value_changes_it(batch: pa.RecordBatch, data: st.DataObject) -> None:
     """One value of one row, an offset among them, is another one, or null: another checksum."""
     rows = rows_of(batch)
-    at = data.draw(st.integers(0, len(rows) - 1))
+    row_index = data.draw(st.integers(0, len(rows) - 1))
     field = data.draw(st.sampled_from(list(batch.schema)))
-    other = made(
+    changed_batch = make_batch(
         batch.schema,
         [
-            r if i != at else r | {field.name: data.draw(nullable(values(field.type)))}
+            r if i != row_index else r | {field.name: data.draw(nullable(values(field.type)))}
             for i, r in enumerate(rows)
         ],
     )
-    assume(not other.equals(batch))
-    if repr(rows_of(other)) != repr(rows):  # NaN is not itself
-        assert checksum(other) != checksum(batch) or unordered(rows_of(other)) == unordered(rows)
+    assume(not changed_batch.equals(batch))
+    if repr(rows_of(changed_batch)) != repr(rows):  # NaN is not itself
+        assert checksum(changed_batch) != checksum(batch) or unordered(
+            rows_of(changed_batch)
+        ) == unordered(rows)
 
 
 def unordered(value: Any) -> Any:
@@ -488,7 +492,7 @@ def unordered(value: Any) -> Any:
 )
 def test_close_values_differ(kind: pa.DataType, values: list[Any]) -> None:
     """Null, empty, zero and their kin are all told apart."""
-    assert len({of(kind, v) for v in values}) == len(values)
+    assert len({checksum_of(kind, v) for v in values}) == len(values)
 
 
 def test_what_moves_between_rows_and_columns_is_seen() -> None:
@@ -496,17 +500,17 @@ def test_what_moves_between_rows_and_columns_is_seen() -> None:
     row twice: each another checksum.
     """
 
-    def held(**columns: list[Any]) -> int:
+    def checksum_of_columns(**columns: list[Any]) -> int:
         return checksum(pa.record_batch({name: pa.array(v) for name, v in columns.items()}))
 
     sums = [
-        held(o=[1, 2], a=[5, 6], b=[7, 8]),
-        held(o=[1, 2], a=[6, 5], b=[7, 8]),
-        held(o=[1, 2], a=[7, 6], b=[5, 8]),
-        held(o=[1, 2], a=[5, 6], c=[7, 8]),
-        held(o=[1, 2, 2], a=[5, 6, 6], b=[7, 8, 8]),
-        held(o=[2, 1], a=[5, 6], b=[7, 8]),
-        held(o=[], a=[]),
+        checksum_of_columns(o=[1, 2], a=[5, 6], b=[7, 8]),
+        checksum_of_columns(o=[1, 2], a=[6, 5], b=[7, 8]),
+        checksum_of_columns(o=[1, 2], a=[7, 6], b=[5, 8]),
+        checksum_of_columns(o=[1, 2], a=[5, 6], c=[7, 8]),
+        checksum_of_columns(o=[1, 2, 2], a=[5, 6, 6], b=[7, 8, 8]),
+        checksum_of_columns(o=[2, 1], a=[5, 6], b=[7, 8]),
+        checksum_of_columns(o=[], a=[]),
     ]
     assert len(set(sums)) == len(sums)
 

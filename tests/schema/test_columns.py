@@ -19,7 +19,7 @@ from windrow.ingest.schema.columns import Columns
 from windrow.ingest.schema.metadata_types import refuse_wrong
 
 
-def made(annotation: Any, field: Any = None, **config: Any) -> Any:
+def make_model(annotation: Any, field: Any = None, **config: Any) -> Any:
     """A model with one column `x`."""
     body: dict[str, Any] = {
         "__annotations__": {"x": annotation},
@@ -51,7 +51,7 @@ def test_types_and_nullability_come_from_the_model() -> None:
 
 def test_a_decimal_that_says_what_pandera_would_make_of_none_is_taken() -> None:
     """Written out, 28 digits are as good as any."""
-    assert Columns.of(made(pl.Decimal(28, 0))).columns[0].type == pa.decimal128(28, 0)
+    assert Columns.of(make_model(pl.Decimal(28, 0))).columns[0].type == pa.decimal128(28, 0)
 
 
 def test_lists_and_maps() -> None:
@@ -69,7 +69,7 @@ def test_described_names_type_and_nullability() -> None:
 
 def test_descriptions_and_checks_are_kept_for_people() -> None:
     """A column carries its description and its checks in words."""
-    columns = Columns.of(made(pl.Int64, pp.Field(ge=0, description="how many")))
+    columns = Columns.of(make_model(pl.Int64, pp.Field(ge=0, description="how many")))
     assert (columns.columns[0].description, columns.columns[0].constraints) == (
         "how many",
         ("greater_than_or_equal_to(0)",),
@@ -83,7 +83,7 @@ def test_columns_survive_pickling() -> None:
 
 
 @pytest.mark.parametrize(
-    ("annotation", "said"),
+    ("annotation", "message"),
     [
         (pl.UInt32, "no unsigned integers"),
         (pl.UInt64, "Decimal(20, 0)"),
@@ -124,15 +124,15 @@ def test_columns_survive_pickling() -> None:
         (pl.List(pl.Object), "supported are"),
     ],
 )
-def test_a_type_that_no_table_holds_is_refused(annotation: Any, said: str) -> None:
+def test_a_type_that_no_table_holds_is_refused(annotation: Any, message: str) -> None:
     """The refusal names the column and says what to take instead."""
-    text = refused(made(annotation))
+    text = refused(make_model(annotation))
     assert "x: " in text
-    assert said in text
+    assert message in text
 
 
 @pytest.mark.parametrize(
-    ("field", "said"),
+    ("field", "message"),
     [
         (pp.Field(unique=True), "unique"),
         (pp.Field(coerce=True), "coerce"),
@@ -144,13 +144,13 @@ def test_a_type_that_no_table_holds_is_refused(annotation: Any, said: str) -> No
         (pp.Field(alias="a\x00b"), "control characters"),
     ],
 )
-def test_a_field_that_would_change_or_lose_data_is_refused(field: Any, said: str) -> None:
+def test_a_field_that_would_change_or_lose_data_is_refused(field: Any, message: str) -> None:
     """Nothing is accepted and ignored, and nothing that holds per batch only."""
-    assert said in refused(made(pl.Int64, field))
+    assert message in refused(make_model(pl.Int64, field))
 
 
 @pytest.mark.parametrize(
-    ("config", "said"),
+    ("config", "message"),
     [
         ({"unique": ["x"]}, "unique"),
         ({"coerce": True}, "coerce"),
@@ -160,10 +160,10 @@ def test_a_field_that_would_change_or_lose_data_is_refused(field: Any, said: str
     ],
 )
 def test_a_config_that_would_change_or_lose_data_is_refused(
-    config: dict[str, Any], said: str
+    config: dict[str, Any], message: str
 ) -> None:
     """The same for the model as a whole."""
-    assert said in refused(made(pl.Int64, **config))
+    assert message in refused(make_model(pl.Int64, **config))
 
 
 def test_a_field_that_pandera_leaves_out_is_a_mistake() -> None:
@@ -188,27 +188,30 @@ def test_a_field_that_pandera_leaves_out_is_a_mistake() -> None:
             f' pa.Field(alias="{name}")' in text
         )
     assert "_limit" not in text
-    taken = "that is a metadata column's name, unless the spec renames it under metadata: do so, or"
-    assert f'pa.Field(alias="_topic"); {taken}' in text
-    assert text.count(taken) == 1
-    (column,) = Columns.of(made(pl.String, pp.Field(alias="_topic"))).columns
+    renaming_advice = (
+        "that is a metadata column's name, unless the spec renames it under metadata: do so, or"
+    )
+    assert f'pa.Field(alias="_topic"); {renaming_advice}' in text
+    assert text.count(renaming_advice) == 1
+    (column,) = Columns.of(make_model(pl.String, pp.Field(alias="_topic"))).columns
     with pytest.raises(SpecError, match="column _topic of the schema has the name of metadata"):
         refuse_wrong([column.name], DEFAULT)
     refuse_wrong([column.name], {**DEFAULT, "topic": "_of"})
     assert [
-        column.name for column in Columns.of(made(pl.Int64, pp.Field(alias="__deleted"))).columns
+        column.name
+        for column in Columns.of(make_model(pl.Int64, pp.Field(alias="__deleted"))).columns
     ] == ["__deleted"]
 
 
 def test_an_unknown_epoch_unit_is_refused() -> None:
     """The refusal says which there are."""
     assert "one of s, ms, us, ns" in refused(
-        made(pl.Datetime("us", "UTC"), pp.Field(metadata={"epoch": "ps"}))
+        make_model(pl.Datetime("us", "UTC"), pp.Field(metadata={"epoch": "ps"}))
     )
 
 
 @pytest.mark.parametrize(
-    ("metadata", "said"),
+    ("metadata", "message"),
     [
         ({"zone": "Berlin"}, "must be the name of a time zone"),
         ({"zone": "../UTC"}, "must be the name of a time zone"),
@@ -216,15 +219,17 @@ def test_an_unknown_epoch_unit_is_refused() -> None:
         ({"zone": "UTC", "epoch": "s"}, "without metadata epoch"),
     ],
 )
-def test_a_zone_that_there_is_not(metadata: dict[str, Any], said: str) -> None:
+def test_a_zone_that_there_is_not(metadata: dict[str, Any], message: str) -> None:
     """Nor one of a number; a good one is the column's."""
-    assert said in refused(made(pl.Datetime("us", "UTC"), pp.Field(metadata=metadata)))
-    good = Columns.of(made(pl.Datetime("us", "UTC"), pp.Field(metadata={"zone": "Europe/Berlin"})))
+    assert message in refused(make_model(pl.Datetime("us", "UTC"), pp.Field(metadata=metadata)))
+    good = Columns.of(
+        make_model(pl.Datetime("us", "UTC"), pp.Field(metadata={"zone": "Europe/Berlin"}))
+    )
     assert [column.zone for column in good.columns] == ["Europe/Berlin"]
 
 
 @pytest.mark.parametrize(
-    ("annotation", "metadata", "said"),
+    ("annotation", "metadata", "message"),
     [
         (pl.Int64, {"aliases": "old"}, "must be a list of names"),
         (pl.Int64, {"aliases": [""]}, "must be a list of names"),
@@ -239,14 +244,14 @@ def test_a_zone_that_there_is_not(metadata: dict[str, Any], said: str) -> None:
     ],
 )
 def test_what_a_writers_schema_may_lack(
-    annotation: Any, metadata: dict[str, Any], said: str | None
+    annotation: Any, metadata: dict[str, Any], message: str | None
 ) -> None:
     """Aliases are names of nothing else, and a default is a value of its column's,
     exactly; a good one travels.
     """
-    model = made(annotation, pp.Field(metadata=metadata))
-    if said is not None:
-        assert said in refused(model)
+    model = make_model(annotation, pp.Field(metadata=metadata))
+    if message is not None:
+        assert message in refused(model)
         return
     (column,) = pickle.loads(pickle.dumps(Columns.of(model))).columns
     assert column.aliases == tuple(metadata.get("aliases", ()))
@@ -255,7 +260,7 @@ def test_what_a_writers_schema_may_lack(
 
 def test_an_optional_column_is_refused() -> None:
     """A row has every column."""
-    assert "nullable=True" in refused(made(Optional[pl.Int64]))  # pandera's own spelling  # noqa: UP045
+    assert "nullable=True" in refused(make_model(Optional[pl.Int64]))  # pandera's own spelling  # noqa: UP045
 
 
 def test_parsers_are_refused() -> None:

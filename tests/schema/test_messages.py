@@ -15,14 +15,21 @@ def test_a_value_is_there_once_however_many_rows_it_became() -> None:
     """
     messages = valued([b"x" * 1_000_000, None, b"yz"], [b"a", None, b"c"], [[("h", b"1")], [], []])
     index = pa.array([0] * 10_000 + [1, 2, 2], pa.int64())
-    beside = for_rows(messages, index)
-    assert beside.num_rows == len(index)
-    assert beside.nbytes < 3_000_000
-    size, ordinal, key, offset = columns(["value-size", "ordinal", "key", "offset"], beside, "a1")
+    row_messages = for_rows(messages, index)
+    assert row_messages.num_rows == len(index)
+    assert row_messages.nbytes < 3_000_000
+    size, ordinal, key, offset = columns(
+        ["value-size", "ordinal", "key", "offset"], row_messages, "a1"
+    )
     assert size.to_pylist() == [1_000_000] * 10_000 + [None, 2, 2]
     assert ordinal.to_pylist() == [*range(10_000), 0, 0, 1]
     assert (key.to_pylist()[-4:], offset.to_pylist()[-4:]) == (
         [b"a", None, b"c", b"c"],
         [0, 1, 2, 2],
     )
-    assert columns(["headers"], beside, "a1")[0].to_pylist()[9_999:] == [[("h", b"1")], [], [], []]
+    assert columns(["headers"], row_messages, "a1")[0].to_pylist()[9_999:] == [
+        [("h", b"1")],
+        [],
+        [],
+        [],
+    ]

@@ -19,11 +19,11 @@ def test_deletes_stand_before_the_rows_of_their_message() -> None:
         [pa.array([1, 2, 3], pa.int64()), pa.array(["a", "b", "c"])], schema=ROWS
     )
     keys = pa.record_batch([pa.array([7, 8, 9], pa.int64())], ["id"])
-    found, index = changes(
+    changed_rows, index = changes(
         rows, pa.array([0, 1, 2], pa.int64()), keys, pa.array([1, 1, 4], pa.int64())
     )
     assert index.to_pylist() == [0, 1, 1, 1, 2, 4]
-    assert [tuple(row.values()) for row in found.to_pylist()] == [
+    assert [tuple(row.values()) for row in changed_rows.to_pylist()] == [
         (1, "a", False),
         (7, None, True),
         (8, None, True),
@@ -31,13 +31,13 @@ def test_deletes_stand_before_the_rows_of_their_message() -> None:
         (3, "c", False),
         (9, None, True),
     ]
-    assert found.schema.names == change_schema(ROWS, ["id"]).names
+    assert changed_rows.schema.names == change_schema(ROWS, ["id"]).names
     assert [f.nullable for f in change_schema(ROWS, ["id"])] == [False, True, False]
 
 
 def test_without_deletes_rows_stay_as_they_are() -> None:
     """They only say so."""
     rows = pa.record_batch([pa.array([1], pa.int64()), pa.array(["a"])], schema=ROWS)
-    found = only_rows(rows)
-    assert found.to_pylist() == [{"id": 1, "name": "a", "_deleted": False}]
-    assert found.schema.names == change_schema(ROWS, ["id"]).names
+    changed_rows = only_rows(rows)
+    assert changed_rows.to_pylist() == [{"id": 1, "name": "a", "_deleted": False}]
+    assert changed_rows.schema.names == change_schema(ROWS, ["id"]).names

@@ -45,15 +45,15 @@ def test_a_module() -> None:
 
 def test_a_corrected_file_counts_at_once(folder: Path) -> None:
     """A long-lived worker reads the file, not its memory."""
-    before = source_digest(ModelReference("model.py:M", folder))
+    old_digest = source_digest(ModelReference("model.py:M", folder))
     load_model(ModelReference("model.py:M", folder))
     (folder / "model.py").write_text(MODEL.replace("x:", "y:"))
     assert list(load_model(ModelReference("model.py:M", folder)).to_schema().columns) == ["y"]
-    assert source_digest(ModelReference("model.py:M", folder)) != before
+    assert source_digest(ModelReference("model.py:M", folder)) != old_digest
 
 
 @pytest.mark.parametrize(
-    ("reference", "said"),
+    ("reference", "message"),
     [
         ("none.py:M", "can't be read: No such file"),
         ("model.py:X", r"no class X in model.py, and the spec has model.py:X as a schema\. Give"),
@@ -64,9 +64,9 @@ def test_a_corrected_file_counts_at_once(folder: Path) -> None:
         ("model.py", "names no class"),
     ],
 )
-def test_what_is_wrong_is_said(folder: Path, reference: str, said: str) -> None:
+def test_what_is_wrong_is_said(folder: Path, reference: str, message: str) -> None:
     """Each way to be wrong has its own sentence."""
-    with pytest.raises(SpecError, match=said):
+    with pytest.raises(SpecError, match=message):
         load_model(ModelReference(reference, folder))
 
 
@@ -81,7 +81,7 @@ def test_an_import_error_shows_type_and_text(folder: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("code", "line", "said"),
+    ("code", "line", "message"),
     [
         (
             "import polars as pl\nimport polarz\n",
@@ -101,15 +101,15 @@ def test_an_import_error_shows_type_and_text(folder: Path) -> None:
         ("import sys\nsys.exit(3)\n", 2, "SystemExit: 3"),
     ],
 )
-def test_an_import_error_shows_its_line(folder: Path, code: str, line: int, said: str) -> None:
+def test_an_import_error_shows_its_line(folder: Path, code: str, line: int, message: str) -> None:
     """File and line of what can't be imported, in the schema itself, and the name; also
     where the file would end the process.
     """
     (folder / "bad.py").write_text(code)
-    with pytest.raises(SpecError) as told:
+    with pytest.raises(SpecError) as excinfo:
         load_model(ModelReference("bad.py:M", folder))
-    assert said in told.value.what
-    assert told.value.what.endswith(f"({folder / 'bad.py'}:{line})")
+    assert message in excinfo.value.what
+    assert excinfo.value.what.endswith(f"({folder / 'bad.py'}:{line})")
 
 
 def test_a_module_that_is_missing_is_named() -> None:
@@ -124,17 +124,17 @@ def test_a_model_of_another_pandera_says_how_to_change(
     folder: Path, flavour: str, named: str
 ) -> None:
     """Who brings a model of pandera.pandas is told what windrow takes and what to write."""
-    made = (
+    model_code = (
         "class M(pa.DataFrameModel): pass"
         if named == "DataFrameModel"
         else "M = pa.DataFrameSchema({})"
     )
-    (folder / "other.py").write_text(f"import pandera.{flavour} as pa\n{made}\n")
+    (folder / "other.py").write_text(f"import pandera.{flavour} as pa\n{model_code}\n")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        with pytest.raises(SpecError, match=f"is a model of pandera.{flavour}") as told:
+        with pytest.raises(SpecError, match=f"is a model of pandera.{flavour}") as excinfo:
             load_model(ModelReference("other.py:M", folder))
-    assert "import pandera.polars as pa" in told.value.do
+    assert "import pandera.polars as pa" in excinfo.value.do
 
 
 def test_the_oldest_import_of_pandera_brings_no_warning(folder: Path) -> None:
@@ -142,11 +142,11 @@ def test_the_oldest_import_of_pandera_brings_no_warning(folder: Path) -> None:
     it would stand before it.
     """
     (folder / "old.py").write_text("import pandera as pa\nclass M(pa.DataFrameModel): pass\n")
-    with warnings.catch_warnings(record=True) as heard:
+    with warnings.catch_warnings(record=True) as caught_warnings:
         warnings.simplefilter("always", FutureWarning)
         with pytest.raises(SpecError, match=r"is a model of pandera\.pandas"):
             load_model(ModelReference("old.py:M", folder))
-    assert not [one for one in heard if "pandera" in str(one.message)]
+    assert not [warning for warning in caught_warnings if "pandera" in str(warning.message)]
 
 
 @pytest.mark.slow

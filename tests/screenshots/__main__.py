@@ -12,7 +12,7 @@ if __name__ == "__main__":
     # a shell's background job ignores Ctrl-C, and Dagster would then ignore SIGTERM, too
     signal.signal(signal.SIGINT, signal.default_int_handler)
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
-        taken = take_all(Path(folder))
-    for path, data in taken.items():
+        picture_by_path = take_all(Path(folder))
+    for path, data in picture_by_path.items():
         (DOCS / path).parent.mkdir(exist_ok=True)
         (DOCS / path).write_bytes(data)

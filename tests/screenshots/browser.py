@@ -42,7 +42,7 @@ class Page:
     def __init__(self, connection: ClientConnection) -> None:
         self.errors: list[str] = []
         self._connection = connection
-        self._sent = 0
+        self._message_id = 0
         for domain in ("Page", "Runtime", "Log"):
             self._call(f"{domain}.enable")
         self._call("Emulation.setTimezoneOverride", timezoneId="UTC")
@@ -51,8 +51,8 @@ class Page:
     def resize(self, width: int, height: int) -> None:
         """Gives the window another size."""
         self._size = width, height
-        how = {"deviceScaleFactor": 1, "mobile": False}
-        self._call("Emulation.setDeviceMetricsOverride", width=width, height=height, **how)
+        metrics = {"deviceScaleFactor": 1, "mobile": False}
+        self._call("Emulation.setDeviceMetricsOverride", width=width, height=height, **metrics)
 
     def open(self, url: str, *texts: str) -> None:
         """Goes to a page, and waits until it shows all these texts.
@@ -65,7 +65,7 @@ class Page:
 
     def wait(self, *texts: str) -> None:
         """Waits until the page shows all these texts and loads nothing more, and a moment more."""
-        left = self._value(f"""new Promise((resolve) => {{
+        missing_and_shown = self._value(f"""new Promise((resolve) => {{
             const wanted = {json.dumps(texts)}, until = Date.now() + {_SECONDS} * 1000;
             const look = () => {{
                 const shown = document.body ? document.body.innerText : "";
@@ -77,8 +77,10 @@ class Page:
             }};
             look();
         }})""")
-        if left[0]:
-            raise TimeoutError(f"The page never showed {left[0]}, but:\n{left[1][:4000]}")
+        if missing_and_shown[0]:
+            raise TimeoutError(
+                f"The page never showed {missing_and_shown[0]}, but:\n{missing_and_shown[1][:4000]}"
+            )
 
     def click(self, text: str) -> None:
         """Clicks the first button, link or icon that has exactly this text, label or class.
@@ -86,7 +88,7 @@ class Page:
         Raises:
             TimeoutError: there never was one.
         """
-        at = self._value(f"""new Promise((resolve) => {{
+        position = self._value(f"""new Promise((resolve) => {{
             const wanted = {json.dumps(text)}, until = Date.now() + {_SECONDS} * 1000;
             const names = (e) => [e.innerText, e.ariaLabel, ...e.classList];
             const look = () => {{
@@ -100,17 +102,25 @@ class Page:
             }};
             look();
         }})""")
-        if at is None:
+        if position is None:
             raise TimeoutError(f"Nothing on the page is called {text!r}")
-        for what in ("mousePressed", "mouseReleased"):
-            self._call("Input.dispatchMouseEvent", type=what, button="left", clickCount=1, **at)
+        for event_type in ("mousePressed", "mouseReleased"):
+            self._call(
+                "Input.dispatchMouseEvent", type=event_type, button="left", clickCount=1, **position
+            )
 
-    def picture(self, left: int, top: int) -> bytes:
+    def picture(self, x_start: int, y_start: int) -> bytes:
         """What the page shows, right of and below there, as a PNG."""
         width, height = self._size
-        clip = {"x": left, "y": top, "width": width - left, "height": height - top, "scale": 1}
-        taken = self._call("Page.captureScreenshot", format="png", clip=clip)
-        return base64.b64decode(taken["data"])
+        clip = {
+            "x": x_start,
+            "y": y_start,
+            "width": width - x_start,
+            "height": height - y_start,
+            "scale": 1,
+        }
+        screenshot = self._call("Page.captureScreenshot", format="png", clip=clip)
+        return base64.b64decode(screenshot["data"])
 
     def _value(self, script: str) -> Any:
         done = self._call(
@@ -121,26 +131,28 @@ class Page:
         return done["result"].get("value")
 
     def _call(self, method: str, **parameters: Any) -> dict[str, Any]:
-        self._sent += 1
+        self._message_id += 1
         self._connection.send(
-            json.dumps({"id": self._sent, "method": method, "params": parameters})
+            json.dumps({"id": self._message_id, "method": method, "params": parameters})
         )
         while True:
-            said = json.loads(self._connection.recv(timeout=_SECONDS + 30))
-            if said.get("id") == self._sent:
-                if "error" in said:
-                    raise RuntimeError(f"{method}: {said['error']}")
-                result: dict[str, Any] = said["result"]
+            message = json.loads(self._connection.recv(timeout=_SECONDS + 30))
+            if message.get("id") == self._message_id:
+                if "error" in message:
+                    raise RuntimeError(f"{method}: {message['error']}")
+                result: dict[str, Any] = message["result"]
                 return result
-            self._hear(said.get("method", ""), said.get("params", {}))
+            self._hear(message.get("method", ""), message.get("params", {}))
 
-    def _hear(self, method: str, said: Mapping[str, Any]) -> None:
+    def _hear(self, method: str, parameters: Mapping[str, Any]) -> None:
         if method == "Runtime.exceptionThrown":
-            self.errors.append(json.dumps(said["exceptionDetails"])[:500])
-        if method == "Log.entryAdded" and said["entry"]["level"] == "error":
-            self.errors.append(f"{said['entry']['text']} {said['entry'].get('url', '')}")
-        if method == "Runtime.consoleAPICalled" and said["type"] == "error":
-            self.errors.append(json.dumps(said["args"])[:500])
+            self.errors.append(json.dumps(parameters["exceptionDetails"])[:500])
+        if method == "Log.entryAdded" and parameters["entry"]["level"] == "error":
+            self.errors.append(
+                f"{parameters['entry']['text']} {parameters['entry'].get('url', '')}"
+            )
+        if method == "Runtime.consoleAPICalled" and parameters["type"] == "error":
+            self.errors.append(json.dumps(parameters["args"])[:500])
 
 
 @contextmanager
@@ -155,8 +167,8 @@ def browser(folder: Path) -> Iterator[Page]:
     )
     try:
         port = _port(folder / "DevToolsActivePort", process)
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}/json/list", timeout=60) as answer:
-            [page] = [each for each in json.load(answer) if each["type"] == "page"]
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/json/list", timeout=60) as response:
+            [page] = [target for target in json.load(response) if target["type"] == "page"]
         with connect(page["webSocketDebuggerUrl"], max_size=None, open_timeout=60) as connection:
             yield Page(connection)
     finally:
@@ -166,13 +178,13 @@ def browser(folder: Path) -> Iterator[Page]:
 
 def _chromium() -> tuple[Sequence[str | Path], Mapping[str, str]]:
     """The program, and its environment."""
-    found = shutil.which("chromium")
-    if found is not None:
-        return [found], os.environ
+    program = shutil.which("chromium")
+    if program is not None:
+        return [program], os.environ
     home = made("chromium", Path(__file__).parent, debian)
     libraries = ":".join(sorted({str(path.parent) for path in home.rglob("*.so*")}))
-    own = {"LD_LIBRARY_PATH": libraries, "FONTCONFIG_SYSROOT": str(home)}
-    return [home / "usr/lib/chromium/chromium"], {**os.environ, **own}
+    library_paths = {"LD_LIBRARY_PATH": libraries, "FONTCONFIG_SYSROOT": str(home)}
+    return [home / "usr/lib/chromium/chromium"], {**os.environ, **library_paths}
 
 
 def _port(file: Path, process: subprocess.Popen[bytes]) -> int:

@@ -29,8 +29,8 @@ def _spec(name: str, start: datetime, **changes: Any) -> PipelineSpec:
     table = {"kind": "delta", "path": f"{os.environ['WINDROW_HOME']}/demo/lake/{name}"}
     window = {"grid": "hourly", "start": instant(start), "delay": "1m"}
     window["max_wait"] = "7d"  # the last hour isn't complete, and not overdue
-    own = {"id": name, "sink": table, "window": window}
-    spec = parse_spec(attributes | own | changes, ORDERS_SPEC.parent)
+    sections = {"id": name, "sink": table, "window": window}
+    spec = parse_spec(attributes | sections | changes, ORDERS_SPEC.parent)
     return spec.model_copy(update={"spec_file": Path(f"/opt/shop/{name}/defs.yaml")})
 
 

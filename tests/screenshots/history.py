@@ -32,25 +32,25 @@ FIRST = 18
 """The hour of the day with which billing begins."""
 
 
-def billing_key(place: DemoHome, hour: int) -> str:
+def billing_key(home: DemoHome, hour: int) -> str:
     """The partition key of an hour of the day."""
-    return f"{place.start() + timedelta(hours=hour):%Y-%m-%d-%H:%M}"
+    return f"{home.start() + timedelta(hours=hour):%Y-%m-%d-%H:%M}"
 
 
-def main(place: DemoHome) -> None:
+def main(home: DemoHome) -> None:
     """Makes it."""
-    if not demo(place, ORDERS, Console(width=140)):
+    if not demo(home, ORDERS, Console(width=140)):
         raise SystemExit(1)
     from tests.screenshots.definitions import defs
 
-    made = defs()
-    bootstrap = made.resources["billing_kafka"].bootstrap_servers
-    sent = changes(place.start())
-    refused, lost, last = (billing_key(place, n) for n in (FIRST, FIRST + 1, HOURS - 1))
-    with dg.DagsterInstance.from_config(str(place.dagster_home)) as instance:
+    definitions = defs()
+    bootstrap = definitions.resources["billing_kafka"].bootstrap_servers
+    messages = changes(home.start())
+    refused_key, lossy_key, last_key = (billing_key(home, n) for n in (FIRST, FIRST + 1, HOURS - 1))
+    with dg.DagsterInstance.from_config(str(home.dagster_home)) as instance:
 
         def run(job: str, *keys: str) -> None:
-            made.resolve_job_def(job).execute_in_process(
+            definitions.resolve_job_def(job).execute_in_process(
                 instance=instance,
                 tags=range_tags(dg.PartitionKeyRange(*keys)) if keys else {},
                 raise_on_error=False,
@@ -58,7 +58,7 @@ def main(place: DemoHome) -> None:
 
         def come() -> None:
             producer = confluent_kafka.Producer({"bootstrap.servers": bootstrap})
-            for m in islice(sent, 700):
+            for m in islice(messages, 700):
                 producer.produce("shop.customers", m.value, m.key, m.partition)
             producer.flush(60)
             run("customers_topics")
@@ -67,20 +67,20 @@ def main(place: DemoHome) -> None:
         instance.wipe_assets([TOPIC])
         run("customers_topics")
         come()
-        run("billing_windows", refused, refused)
+        run("billing_windows", refused_key, refused_key)
         come()
-        _lose(place, bootstrap)
-        run("billing_windows", lost, last)
+        _lose(home, bootstrap)
+        run("billing_windows", lossy_key, last_key)
         come()
 
 
-def _lose(place: DemoHome, bootstrap: str) -> None:
+def _lose(home: DemoHome, bootstrap: str) -> None:
     """Removes the first messages of the next window of billing, whose start is frozen."""
-    newest = open_ledger(f"{place.demo}/state.db").newest("billing")[-1]
+    newest = open_ledger(f"{home.demo}/state.db").newest("billing")[-1]
     start = newest.by_tp()[TopicPartition("shop.orders", 0)].offset
-    gone = confluent_kafka.TopicPartition("shop.orders", 0, start + 200)
+    deleted_until = confluent_kafka.TopicPartition("shop.orders", 0, start + 200)
     admin = AdminClient({"bootstrap.servers": bootstrap})
-    admin.delete_records([gone])[gone].result(60)
+    admin.delete_records([deleted_until])[deleted_until].result(60)
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ from datetime import timedelta
 from pathlib import Path
 from urllib.parse import quote
 
-from tests.airflow.demo import begun
+from tests.airflow.demo import start_backfill
 from tests.airflow.standalone import until
 from tests.screenshots.browser import Page, browser
 from tests.screenshots.history import FIRST
@@ -151,22 +151,25 @@ def take_all(folder: Path) -> dict[Path, bytes]:
     """
     home = folder / "home"
     home.mkdir()
-    with history(home) as place:
-        with shop(place) as dagster:
-            found = _taken("dagster", DAGSTER, dagster.url, dagster.places, folder)
-        with begun(place) as airflow:
-            until(lambda: airflow.backfilled("orders"), "the end of the backfill", 900)
-            key = instant(place.start() + timedelta(hours=FIRST))
+    with history(home) as demo_home:
+        with shop(demo_home) as dagster:
+            pictures = _take("dagster", DAGSTER, dagster.url, dagster.places, folder)
+        with start_backfill(demo_home) as airflow:
+            until(lambda: airflow.is_backfilled("orders"), "the end of the backfill", 900)
+            key = instant(demo_home.start() + timedelta(hours=FIRST))
             places = {"run": quote(airflow.runs("orders")[key]["dag_run_id"])}
-            return found | _taken("airflow", AIRFLOW, airflow.url, places, folder)
+            return pictures | _take("airflow", AIRFLOW, airflow.url, places, folder)
 
 
-def _taken(
+def _take(
     name: str, pictures: Sequence[Picture], url: str, places: Mapping[str, str], folder: Path
 ) -> dict[Path, bytes]:
     """Takes pictures with a browser whose profile is in the folder."""
     with browser(folder / name) as page:
-        found = {Path(name, f"{one.name}.png"): one.take(page, url, places) for one in pictures}
+        picture_by_path = {
+            Path(name, f"{picture.name}.png"): picture.take(page, url, places)
+            for picture in pictures
+        }
         if page.errors:
             raise RuntimeError("\n".join(["The browser's console isn't silent:", *page.errors]))
-    return found
+    return picture_by_path

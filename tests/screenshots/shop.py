@@ -60,17 +60,17 @@ class Dagster:
         request = urllib.request.Request(
             f"{self.url}/graphql", body, {"Content-Type": "application/json"}
         )
-        with urllib.request.urlopen(request, timeout=120) as answer:
-            found = json.load(answer)
-        assert "errors" not in found, found["errors"]
-        data: dict[str, Any] = found["data"]
+        with urllib.request.urlopen(request, timeout=120) as response:
+            reply = json.load(response)
+        assert "errors" not in reply, reply["errors"]
+        data: dict[str, Any] = reply["data"]
         return data
 
     def is_up(self) -> bool:
         """Returns whether it answers, and has loaded the definitions."""
         with suppress(OSError):
-            found = self.ask("{ assetNodes { id } }")
-            return bool(found["assetNodes"])
+            reply = self.ask("{ assetNodes { id } }")
+            return bool(reply["assetNodes"])
         return False
 
     def run(self, job: str) -> None:
@@ -86,69 +86,69 @@ class Dagster:
 
     def first(self, job: str) -> str:
         """The id of a job's first run that has succeeded."""
-        wanted = {"pipelineName": job, "statuses": ["SUCCESS"]}
-        found = self.ask(_RUNS, filter=wanted)["runsOrError"]["results"]
-        assert found, f"No run of {job} has succeeded"
-        return str(found[-1]["runId"])
+        runs_filter = {"pipelineName": job, "statuses": ["SUCCESS"]}
+        runs = self.ask(_RUNS, filter=runs_filter)["runsOrError"]["results"]
+        assert runs, f"No run of {job} has succeeded"
+        return str(runs[-1]["runId"])
 
-    def skips(self, name: str, why: str) -> None:
+    def skips(self, name: str, reason: str) -> None:
         """Waits until a sensor or schedule skips a tick for this reason."""
 
-        def told() -> bool:
-            found = self.ask(_TICKS, name=name)["instigationStateOrError"]["ticks"]
-            return any(why in (tick["skipReason"] or "") for tick in found)
+        def has_skipped() -> bool:
+            ticks = self.ask(_TICKS, name=name)["instigationStateOrError"]["ticks"]
+            return any(reason in (tick["skipReason"] or "") for tick in ticks)
 
-        until(told, f"a tick of {name} that says {why}", _SECONDS)
+        until(has_skipped, f"a tick of {name} that says {reason}", _SECONDS)
 
 
 @contextmanager
 def history(folder: Path) -> Iterator[DemoHome]:
     """The broker of a folder, in which the history is made."""
     env = {name: value for name, value in os.environ.items() if name not in OURS}
-    place = DemoHome(folder)
-    with EmbeddedBroker(place.kafka, find_jars()):
+    home = DemoHome(folder)
+    with EmbeddedBroker(home.kafka, find_jars()):
         words = [sys.executable, "-m", "tests.screenshots.history", folder]
         subprocess.run(words, cwd=PROJECT, env=env, check=True, timeout=_SECONDS)
-        yield place
+        yield home
 
 
 @contextmanager
-def shop(place: DemoHome) -> Iterator[Dagster]:
+def shop(home: DemoHome) -> Iterator[Dagster]:
     """Dagster over a history, which goes on in it."""
-    with _served(place) as dagster:
+    with _serve(home) as dagster:
         dagster.run("customers_topics")
         dagster.ask(_SCHEDULE, name="fraud_scores_waiting")
         until(lambda: not dagster.is_idle(), "its run", _SECONDS)
         # beside it: two Sparks that start at once take so long that the log says it
         dagster.run("customers_batches")
         scored = dagster.first("fraud_scores_batches")
-        why = "the service of scores is moved"
-        pause = Pause(0, True, "ann", why, datetime.now(UTC).replace(microsecond=0))
-        open_ledger(f"{place.demo}/state.db").put_pause("fraud_scores", pause)
+        reason = "the service of scores is moved"
+        pause = Pause(0, True, "ann", reason, datetime.now(UTC).replace(microsecond=0))
+        open_ledger(f"{home.demo}/state.db").put_pause("fraud_scores", pause)
         dagster.ask(_SENSOR, name="billing_complete")
         dagster.run("customers_topics")
         dagster.skips("billing_complete", "No window has become complete")
         dagster.skips("fraud_scores_waiting", "is paused")
         until(dagster.is_idle, "the end of all runs", _SECONDS)
         dagster.run("customers_topics")
-        refused, lost = (quote(billing_key(place, n)) for n in (FIRST, FIRST + 1))
-        dagster.places = {"scored": scored, "refused": refused, "lost": lost}
+        refused_key, lossy_key = (quote(billing_key(home, n)) for n in (FIRST, FIRST + 1))
+        dagster.places = {"scored": scored, "refused": refused_key, "lost": lossy_key}
         yield dagster
 
 
 @contextmanager
-def _served(place: DemoHome) -> Iterator[Dagster]:
+def _serve(home: DemoHome) -> Iterator[Dagster]:
     """`dagster dev` over the demo's history."""
-    ours = {name: value or "" for name, value in dotenv_values(place.env_file).items()}
-    patient = {f"DAGSTER_{what}GRPC_TIMEOUT_SECONDS": "600" for what in _PATIENT}
+    ours = {name: value or "" for name, value in dotenv_values(home.env_file).items()}
+    patient = {f"DAGSTER_{process_name}GRPC_TIMEOUT_SECONDS": "600" for process_name in _PATIENT}
     module = {"module_name": "tests.screenshots.definitions", "location_name": LOCATION}
     module["working_directory"] = str(PROJECT)
-    workspace = place.demo.parent / "workspace.yaml"
+    workspace = home.demo.parent / "workspace.yaml"
     workspace.write_text(yaml.safe_dump({"load_from": [{"python_module": module}]}))
     port = free_port()
     words = f"-m dagster dev -w {workspace} -h 127.0.0.1 -p {port}".split()
     env = {**os.environ, **ours, **patient}
-    with group([sys.executable, *words], env, place.demo.parent / "dagster.log"):
+    with group([sys.executable, *words], env, home.demo.parent / "dagster.log"):
         dagster = Dagster(f"http://127.0.0.1:{port}")
         until(dagster.is_up, "Dagster", _SECONDS)
         yield dagster

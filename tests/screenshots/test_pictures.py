@@ -24,13 +24,13 @@ def test_pictures_are_shown() -> None:
     """The docs show each picture that the command makes, and no other one; together they are
     small.
     """
-    made = {f"dagster/{one.name}.png" for one in DAGSTER}
-    made |= {f"airflow/{one.name}.png" for one in AIRFLOW}
+    picture_files = {f"dagster/{picture.name}.png" for picture in DAGSTER}
+    picture_files |= {f"airflow/{picture.name}.png" for picture in AIRFLOW}
     files = {
         f"{folder}/{path.name}": path.stat().st_size
         for folder in ("dagster", "airflow")
         for path in (DOCS / folder).iterdir()
     }
     docs = "".join(page.read_text(encoding="utf-8") for page in DOCS.glob("**/*.md"))
-    assert made == set(files) == {name for name in files if f"{name})" in docs}
+    assert picture_files == set(files) == {name for name in files if f"{name})" in docs}
     assert sum(files.values()) < 1_500_000

@@ -212,7 +212,7 @@ def answers(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     folder = tmp_path_factory.mktemp("hostile")
     for name, (text, _) in HOSTILE.items():
         (folder / f"{name}.yaml").write_text(text, encoding="utf-8")
-    asked, environment = (
+    command, environment = (
         [sys.executable, "-c", READER, str(folder)],
         {
             **os.environ,
@@ -220,7 +220,7 @@ def answers(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
         },
     )
     done = subprocess.run(
-        asked, cwd=ROOT, env=environment, capture_output=True, text=True, check=False, timeout=300
+        command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False, timeout=300
     )
     return dict(json.loads(line) for line in done.stdout.splitlines())
 
@@ -265,10 +265,10 @@ def test_what_yaml_reads_otherwise(tmp_path: Path, text: str, read: str) -> None
     """A name that YAML 1.1 takes for something else is a mistake that says so; in
     quotes it is the name.
     """
-    said = refused(tmp_path, changed("shop.orders", text))
+    message = refused(tmp_path, changed("shop.orders", text))
     assert (
         f"line 2: source.topic: YAML reads {text} as {read}: put it in quotes if it is a text, or"
-        " write" in said
+        " write" in message
     )
     if ":" not in text and text != "+5":
         assert load(tmp_path, changed("shop.orders", f'"{text}"')).source.topic == text
@@ -320,7 +320,7 @@ def test_templates(
 
 
 @pytest.mark.parametrize(
-    ("grid", "text", "said"),
+    ("grid", "text", "message"),
     [
         ("hourly", "9999-12-31T23:00:00Z", "too far in the future"),
         ("hourly", "9999-12-31T23:00:00-05:00", "outside the calendar"),
@@ -332,25 +332,25 @@ def test_templates(
         ("batch", "0/999999999", "names more than 100,000 windows"),
     ],
 )
-def test_windows_without_end(grid: str, text: str, said: str) -> None:
+def test_windows_without_end(grid: str, text: str, message: str) -> None:
     """A window at the end of the calendar, and more windows than anybody means, are
     mistakes of usage.
     """
-    with pytest.raises(SpecError, match=said):
+    with pytest.raises(SpecError, match=message):
         parse_windows("p", grid, text)
 
 
 def test_a_start_with_another_offset_off_the_grid(tmp_path: Path) -> None:
     """Midnight elsewhere is told on both clocks, beside the nearest starts."""
-    said = refused(
+    message = refused(
         tmp_path,
         changed("hourly", "daily").replace("2026-01-01T00:00:00Z", "2026-01-01T00:00:00+02:00"),
     )
     assert (
         "window.start: 2026-01-01T00:00:00+02:00 is 2025-12-31T22:00:00Z, and grids are in UTC. "
-        in said
+        in message
     )
-    assert "The nearest starts are 2025-12-31T00:00:00Z or 2026-01-01T00:00:00Z." in said
+    assert "The nearest starts are 2025-12-31T00:00:00Z or 2026-01-01T00:00:00Z." in message
     assert load(tmp_path, changed("T00:00:00Z", "T02:00:00+02:00")).window.start == datetime(
         2026, 1, 1, tzinfo=UTC
     )
@@ -358,9 +358,9 @@ def test_a_start_with_another_offset_off_the_grid(tmp_path: Path) -> None:
 
 def test_a_misspelled_topic_is_one_mistake(tmp_path: Path) -> None:
     """`topik` is told once, by the key that was meant, and not as a topic that is missing."""
-    said = refused(tmp_path, changed("topic:", "topik:"))
-    assert said.startswith("1 mistake in ")
-    assert "line 2: source.topik: unknown key; did you mean topic?" in said
+    message = refused(tmp_path, changed("topic:", "topik:"))
+    assert message.startswith("1 mistake in ")
+    assert "line 2: source.topik: unknown key; did you mean topic?" in message
 
 
 def test_no_stage_behind_a_mistake() -> None:

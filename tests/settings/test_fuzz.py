@@ -118,14 +118,17 @@ def mangled(draw: st.DrawFn) -> str:
     """The whole spec with some cuts, repeats and pieces put in."""
     text = WHOLE
     for _ in range(draw(st.integers(1, 4))):
-        at = draw(st.integers(0, len(text)))
-        to = min(len(text), at + draw(st.integers(0, 30)))
+        start = draw(st.integers(0, len(text)))
+        end = min(len(text), start + draw(st.integers(0, 30)))
         middle = draw(
             st.one_of(
-                st.just(""), st.sampled_from(PIECES), st.text(max_size=8), st.just(text[at:to] * 2)
+                st.just(""),
+                st.sampled_from(PIECES),
+                st.text(max_size=8),
+                st.just(text[start:end] * 2),
             )
         )
-        text = text[:at] + middle + text[to:]
+        text = text[:start] + middle + text[end:]
     return text
 
 
@@ -133,9 +136,9 @@ def mangled(draw: st.DrawFn) -> str:
 def with_value(draw: st.DrawFn) -> str:
     """The whole spec with the value of one line replaced."""
     lines = WHOLE.splitlines()
-    at = draw(st.integers(2, len(lines) - 1))
-    key = lines[at].partition(": ")[0].rstrip(":")
-    lines[at] = f"{key}: {draw(st.one_of(st.sampled_from(PIECES), st.text(max_size=20)))}"
+    index = draw(st.integers(2, len(lines) - 1))
+    key = lines[index].partition(": ")[0].rstrip(":")
+    lines[index] = f"{key}: {draw(st.one_of(st.sampled_from(PIECES), st.text(max_size=20)))}"
     return "\n".join(lines)
 
 
@@ -161,12 +164,12 @@ def test_a_mangled_spec(text: str) -> None:
     """Whatever becomes of a spec file, reading it ends in a spec that can be used or in
     a SpecError.
     """
-    found = read(text)
-    if found is not None:
-        assert found.sink_path()
-        assert found.state_url()
-        assert found.source.origin(found.window.grid)
-        assert repr(found)
+    spec = read(text)
+    if spec is not None:
+        assert spec.sink_path()
+        assert spec.state_url()
+        assert spec.source.origin(spec.window.grid)
+        assert repr(spec)
 
 
 PLAIN = (

@@ -123,10 +123,10 @@ def lookup(source: Mapping[str, str]) -> dict[str, Any]:
 
 def schema_mistakes(**sections: object) -> list[str]:
     """What the schema for editors says."""
-    found = Draft202012Validator(Attributes.model_json_schema()).iter_errors(
+    errors = Draft202012Validator(Attributes.model_json_schema()).iter_errors(
         {**ATTRIBUTES, **sections}
     )
-    return [f"{'.'.join(map(str, error.absolute_path))}: {error.message}" for error in found]
+    return [f"{'.'.join(map(str, error.absolute_path))}: {error.message}" for error in errors]
 
 
 def test_a_plugin_is_a_kind_like_any(site: Site) -> None:
@@ -147,8 +147,10 @@ def test_a_plugin_is_a_kind_like_any(site: Site) -> None:
     assert [type(step).__name__ for step in read.transform.steps] == ["Mask", "LookupStepSection"]
     assert read.transform.steps[1].from_.book == "b"  # type: ignore[attr-defined]
     assert type(read.sink).__name__ == "Vault"
-    known = ", ".join([*KINDS, "acme-vault"])
-    assert f"sink.kind: there is no such kind here; known are {known}" in refused(sink={"kind": 7})
+    known_kinds = ", ".join([*KINDS, "acme-vault"])
+    assert f"sink.kind: there is no such kind here; known are {known_kinds}" in refused(
+        sink={"kind": 7}
+    )
     assert "did you mean acme-lines?" in refused(decode={"format": "acme-line"})
     assert "sink.bix: unknown key; did you mean box?" in refused(
         sink={"kind": "acme-vault", "bix": 1}
@@ -168,9 +170,9 @@ def test_a_bug_of_a_plugin_is_not_windrows(site: Site) -> None:
     vault = spec(sink={"kind": "acme-vault", "box": "hush"}).sink
     with pytest.raises(KeyError) as raised:
         vault.make(pa.schema([]), {}, Path("/tmp"))
-    said = str(BugError.of(raised.value, "setup"))
-    assert said.startswith("KeyError: this is a bug in the plugin acme-kinds, at acme:")
-    assert "hush" not in said
+    message = str(BugError.of(raised.value, "setup"))
+    assert message.startswith("KeyError: this is a bug in the plugin acme-kinds, at acme:")
+    assert "hush" not in message
     with pytest.raises(KeyError) as raised:
         dict[str, int]()["hush"]
     assert "a bug in windrow, at tests." in str(BugError.of(raised.value, "setup"))
@@ -178,9 +180,9 @@ def test_a_bug_of_a_plugin_is_not_windrows(site: Site) -> None:
 
 def test_the_settings_page_is_of_windrows_own(site: Site) -> None:
     """The page of all settings is the same, whatever is installed."""
-    before = docs.page()
+    page_before = docs.page()
     site.install("acme-kinds", {"acme": ACME}, **ENTRIES)
-    assert docs.page() == before
+    assert docs.page() == page_before
 
 
 def test_workers_must_have_the_plugins_that_a_spec_uses(site: Site) -> None:
@@ -235,10 +237,10 @@ def test_a_broken_plugin_is_told_where_it_is_used(site: Site) -> None:
             "steps": ("transform.steps.0", {"transform": {"steps": [{name: 1}]}}),
             "lookups": ("transform.steps.0.from", {"transform": lookup({name: "x"})}),
         }
-        for group, (place, sections) in used.items():
+        for group, (setting, sections) in used.items():
             assert (
-                f"{place}: the plugin {name} (entry point of windrow.{group}, from acme-other 1.0)"
-                f" {says}" in refused(**sections)
+                f"{setting}: the plugin {name} (entry point of windrow.{group}, from acme-other"
+                f" 1.0) {says}" in refused(**sections)
             )
 
 

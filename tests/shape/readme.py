@@ -13,9 +13,9 @@ ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 
 
-def listed() -> list[Path]:
+def project_paths() -> list[Path]:
     """What belongs to the project, links to folders too: tracked, or new and not ignored."""
-    found = subprocess.run(
+    listing = subprocess.run(
         ["git", "ls-files", "-z", "-co", "--exclude-standard"],
         cwd=ROOT,
         capture_output=True,
@@ -23,16 +23,16 @@ def listed() -> list[Path]:
         check=True,
         timeout=120,
     ).stdout
-    return [path for name in found.split("\0") if name and os.path.lexists(path := ROOT / name)]
+    return [path for name in listing.split("\0") if name and os.path.lexists(path := ROOT / name)]
 
 
 def section(heading: str, text: str = README) -> str:
     """What stands under a heading of the second level, to the next one."""
-    found = re.search(
+    match = re.search(
         rf"^## {re.escape(heading)}\n(.*?)(?=^## |\Z)", text, re.DOTALL | re.MULTILINE
     )
-    assert found, f"the page has no section {heading!r}"
-    return found[1]
+    assert match, f"the page has no section {heading!r}"
+    return match[1]
 
 
 def blocks(kind: str, text: str = README) -> list[str]:

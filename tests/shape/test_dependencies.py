@@ -19,39 +19,46 @@ OURS = {"windrow"}
 FOLDERS = ("assets", "ingest", "resources")
 
 
-def imported(path: Path) -> set[str]:
+def imports_of(path: Path) -> set[str]:
     """The top-level names that a module imports, at its top or later."""
-    found = set()
+    names = set()
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
-            found |= {name.name.partition(".")[0] for name in node.names}
+            names |= {name.name.partition(".")[0] for name in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
-            found.add(node.module.partition(".")[0])
-    return found
+            names.add(node.module.partition(".")[0])
+    return names
 
 
 def test_everything_imported_is_asked_for() -> None:
     """No module stands on a package that is only there because something else, or a
     developer, wanted it.
     """
-    asked_for = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
-    project = asked_for["project"]
-    wanted = [
+    pyproject = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    project = pyproject["project"]
+    requirements = [
         *project["dependencies"],
-        *(each for extra in project["optional-dependencies"].values() for each in extra),
+        *(
+            requirement
+            for extra in project["optional-dependencies"].values()
+            for requirement in extra
+        ),
     ]
-    asked = {re.split(r"[\[<>=!~ ]", each)[0].lower().replace("_", "-") for each in wanted}
+    distributions = {
+        re.split(r"[\[<>=!~ ]", requirement)[0].lower().replace("_", "-")
+        for requirement in requirements
+    }
     for_developers = {
-        re.split(r"[\[<>=!~ ]", each)[0].lower().replace("_", "-")
-        for each in asked_for["dependency-groups"]["dev"]
+        re.split(r"[\[<>=!~ ]", requirement)[0].lower().replace("_", "-")
+        for requirement in pyproject["dependency-groups"]["dev"]
     }
     providers = packages_distributions()
     missing = {
         (str(path.relative_to(ROOT)), name)
         for ours in FOLDERS
         for path in (ROOT / ours).rglob("*.py")
-        for name in imported(path) - OURS - set(sys.stdlib_module_names)
-        if not (asked | (for_developers if path.is_relative_to(DEMO) else set()))
+        for name in imports_of(path) - OURS - set(sys.stdlib_module_names)
+        if not (distributions | (for_developers if path.is_relative_to(DEMO) else set()))
         # of an extra that isn't installed here the distribution has the module's name
         & {dist.lower().replace("_", "-") for dist in providers.get(name, [name])}
     }
@@ -67,10 +74,10 @@ def test_extras_are_named_by_the_distribution() -> None:
     has it: the index has a package called windrow which is another project's.
     """
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    known = {(project["name"], extra) for extra in project["optional-dependencies"]}
-    asked = re.compile(r"\b(?:how_to_install|needing)\(\"(\w+)\"")
+    known_extras = {(project["name"], extra) for extra in project["optional-dependencies"]}
+    extra_pattern = re.compile(r"\b(?:how_to_install|needing)\(\"(\w+)\"")
     named = {
-        (str(path.relative_to(ROOT)), *found)
+        (str(path.relative_to(ROOT)), *extra)
         for path in [
             *(
                 path
@@ -81,12 +88,12 @@ def test_extras_are_named_by_the_distribution() -> None:
         ]
         if path.suffix in {".py", ".md", ".yaml", ".yml"}
         for text in [path.read_text(encoding="utf-8")]
-        for found in [
+        for extra in [
             *EXTRA.findall(text),
-            *((project["name"], extra) for extra in asked.findall(text)),
+            *((project["name"], extra) for extra in extra_pattern.findall(text)),
         ]
     }
-    assert {each for each in named if each[1:] not in known} == set()
+    assert {mention for mention in named if mention[1:] not in known_extras} == set()
     assert {extra for _, _, extra in named} == set(project["optional-dependencies"])
 
 
@@ -103,10 +110,10 @@ def test_the_page_has_the_versions() -> None:
     """What docs/install.md says is allowed is what the distribution asks for."""
     page = (ROOT / "docs" / "install.md").read_text(encoding="utf-8")
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    asked = ["python" + project["requires-python"], *project["dependencies"]]
+    requirements = ["python" + project["requires-python"], *project["dependencies"]]
     rows = re.findall(r"^\| ([a-z]+) \| `([^`]+)` \|$", page, re.MULTILINE)
     assert {"python", "dagster", "pyspark", "polars", "pyarrow", "duckdb"} <= set(dict(rows))
-    assert {"".join(row) for row in rows} <= set(asked)
+    assert {"".join(row) for row in rows} <= set(requirements)
 
 
 def test_the_advice_to_install_an_extra_works() -> None:

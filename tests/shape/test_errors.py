@@ -25,14 +25,14 @@ def _kinds() -> list[type[errors.WindrowError]]:
     for module in pkgutil.walk_packages(windrow.ingest.__path__, "windrow.ingest."):
         if not module.name.endswith("__main__"):
             importlib.import_module(module.name)
-    found = [errors.WindrowError]
-    for kind in found:
-        found += [
+    kinds = [errors.WindrowError]
+    for kind in kinds:
+        kinds += [
             k
             for k in kind.__subclasses__()
-            if k not in found and k.__module__.startswith("windrow.ingest.")
+            if k not in kinds and k.__module__.startswith("windrow.ingest.")
         ]
-    return found
+    return kinds
 
 
 KINDS = _kinds()
@@ -111,22 +111,24 @@ VERB = re.compile(
 """A verb that goes with the number before it, or with the noun of that."""
 
 
-def _agreeing(path: Path) -> list[str]:
+def _find_agreeing(path: Path) -> list[str]:
     """Verbs in texts that are right for one number only, and those chosen by it: "1 row are"."""
     by_number = list[ast.expr]()
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.IfExp) and re.search("[=>] 1", ast.unparse(node.test)):
             by_number += [node] if re.search(r"\b(are|were|have)\b", ast.unparse(node)) else []
         for index, value in enumerate(node.values if isinstance(node, ast.JoinedStr) else []):
-            behind = "".join(
+            text_behind = "".join(
                 part.value if isinstance(part, ast.Constant) else "{}"
                 for part in node.values[index + 1 :]
             )
-            by_number += [node] if COUNT.search(ast.unparse(value)) and VERB.match(behind) else []
+            by_number += (
+                [node] if COUNT.search(ast.unparse(value)) and VERB.match(text_behind) else []
+            )
     return [f"{path.relative_to(ROOT)}:{node.lineno}: {ast.unparse(node)}" for node in by_number]
 
 
-def _plurals(path: Path) -> list[str]:
+def _find_plurals(path: Path) -> list[str]:
     """Numbers in texts with a noun behind them that `counted` doesn't write: "1 rows"."""
     nodes = list(ast.walk(ast.parse(path.read_text(encoding="utf-8"))))
     chosen = [node for node in nodes if isinstance(node, ast.IfExp)]
@@ -136,10 +138,10 @@ def _plurals(path: Path) -> list[str]:
     return [
         f"{path.relative_to(ROOT)}:{text.lineno}: {ast.unparse(value)}{noun[0]}"
         for text in texts
-        for value, behind in pairwise(text.values)
-        if isinstance(value, ast.FormattedValue) and isinstance(behind, ast.Constant)
+        for value, next_part in pairwise(text.values)
+        if isinstance(value, ast.FormattedValue) and isinstance(next_part, ast.Constant)
         if not TEXTS.fullmatch(re.findall(r"\w+", ast.unparse(value.value))[-1].strip("_"))
-        if (noun := NOUN.match(str(behind.value)))
+        if (noun := NOUN.match(str(next_part.value)))
     ]
 
 
@@ -150,9 +152,9 @@ def test_numbers_have_their_noun() -> None:
     folders = ("ingest", "assets", "resources", "airflow/windrow_airflow")
     paths = [path for folder in folders for path in sorted((ROOT / folder).rglob("*.py"))]
     paths = [path for path in paths if path.parent.name != "demo"]  # whose numbers are large
-    assert [line for path in paths for line in _plurals(path)] == []
+    assert [line for path in paths for line in _find_plurals(path)] == []
     paths = [path for path in paths if "sinks" not in path.parts]  # which have yet to follow
-    assert [line for path in paths for line in _agreeing(path)] == []
+    assert [line for path in paths for line in _find_agreeing(path)] == []
 
 
 def test_messages_name_pages_that_a_user_has() -> None:
@@ -165,9 +167,11 @@ def test_messages_name_pages_that_a_user_has() -> None:
             if path.is_relative_to(ROOT / "assets" / "demo"):
                 continue
             tree = ast.parse(path.read_text(encoding="utf-8"))
-            told = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+            docstring_ids = {
+                id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)
+            }
             for node in ast.walk(tree):
-                if isinstance(node, ast.Constant | ast.JoinedStr) and id(node) not in told:
+                if isinstance(node, ast.Constant | ast.JoinedStr) and id(node) not in docstring_ids:
                     text = ast.unparse(node)
                     pages |= set(re.findall(r"\bwindrow help ([a-z][a-z-]*)", text))
                     files += [path.name] if re.search(r"(?<!/)\bdocs/\w", text) else []
@@ -179,8 +183,11 @@ def test_messages_name_pages_that_a_user_has() -> None:
         assert (shown.exit_code, shown.stdout.startswith("# ")) == (0, True), page
     listed = CliRunner().invoke(app, ["help"]).stdout.split()
     assert listed == sorted(path.stem for path in (ROOT / "docs").rglob("*.md"))
-    wrong = CliRunner().invoke(app, ["help", "../README"])
-    assert (wrong.exit_code, "There is no page ../README" in wrong.output) == (2, True)
+    unknown_page = CliRunner().invoke(app, ["help", "../README"])
+    assert (unknown_page.exit_code, "There is no page ../README" in unknown_page.output) == (
+        2,
+        True,
+    )
 
 
 @pytest.mark.parametrize(

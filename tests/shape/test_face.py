@@ -76,13 +76,15 @@ DAGSTER_NAMES = [
 """The same of `windrow.dagster`, sorted as a linter wants it."""
 
 
-def typed() -> dict[str, str]:
+def typed_names() -> dict[str, str]:
     """The names that type checkers see, each with where it comes from."""
-    found = {}
+    origin_by_name = {}
     for node in ast.walk(ast.parse((ROOT / "windrow" / "__init__.py").read_text(encoding="utf-8"))):
         if isinstance(node, ast.ImportFrom) and node.module != "importlib":
-            found |= {name.asname or name.name: f"{node.module}:{name.name}" for name in node.names}
-    return found
+            origin_by_name |= {
+                name.asname or name.name: f"{node.module}:{name.name}" for name in node.names
+            }
+    return origin_by_name
 
 
 def test_the_names_are_these() -> None:
@@ -105,8 +107,8 @@ def test_the_names_for_dagster_are_these() -> None:
 
 def test_type_checkers_see_what_runs() -> None:
     """Each name is typed as the very thing that it is loaded as."""
-    assert typed().keys() == set(windrow.__all__)
-    for name, home in typed().items():
+    assert typed_names().keys() == set(windrow.__all__)
+    for name, home in typed_names().items():
         module, _, attribute = home.partition(":")
         assert getattr(windrow, name) is getattr(import_module(module), attribute)
 
@@ -157,8 +159,8 @@ print(json.dumps([sorted(alone), sorted(sys.modules)]))
         check=True,
         timeout=60,
     )
-    alone, later = json.loads(done.stdout)
-    assert alone == ["windrow"]
+    own_modules, later = json.loads(done.stdout)
+    assert own_modules == ["windrow"]
     assert not {"pyspark", "pandera", "polars", "duckdb", "confluent_kafka", "deltalake"} & set(
         later
     )
@@ -184,9 +186,9 @@ def test_the_example_runs(payments: Stage, capsys: pytest.CaptureFixture[str]) -
     (code,) = blocks("python", PAGE)
     scope: dict[str, Any] = {}
     exec(compile(code, "docs/python.md", "exec"), scope)
-    said = capsys.readouterr().out.splitlines()
+    lines = capsys.readouterr().out.splitlines()
     nine, ten = "2026-01-05T09:00:00Z", "2026-01-05T10:00:00Z"
-    assert said == [
+    assert lines == [
         f"{nine} has 3 offsets",
         f"{nine} has 2 rows and 1 dead letters",
         f"{ten} has 2 offsets",
@@ -203,9 +205,9 @@ def test_the_example_stops_at_a_window_that_is_not_over(
     payments.now = payments.now.replace(day=5, hour=10, minute=30)
     (code,) = blocks("python", PAGE)
     exec(compile(code, "docs/python.md", "exec"), {})
-    said = capsys.readouterr().out
-    assert "too early: Window 2026-01-05T10:00:00Z of things is not closed yet" in said
-    assert "2026-01-05T10:00:00Z was committed" not in said
+    output = capsys.readouterr().out
+    assert "too early: Window 2026-01-05T10:00:00Z of things is not closed yet" in output
+    assert "2026-01-05T10:00:00Z was committed" not in output
 
 
 def test_the_page_has_every_name() -> None:

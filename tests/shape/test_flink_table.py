@@ -65,7 +65,7 @@ def exists(setting: str) -> bool:
     section, _, name = setting.partition(".")
     if section == "metadata" and name:
         return name in METADATA
-    return any(known == setting or known.startswith(f"{setting}.") for known in FIELDS)
+    return any(field == setting or field.startswith(f"{setting}.") for field in FIELDS)
 
 
 def command_mistake(span: str) -> str | None:
@@ -84,10 +84,10 @@ def command_mistake(span: str) -> str | None:
 
 def test_every_row_has_three_cells() -> None:
     """Flink's word, windrow's, and how or why not; an absence always has its reason."""
-    found = rows()
-    assert len(found) > 80
-    assert [cells for cells in found if len(cells) != 3 or not cells[0] or not cells[1]] == []
-    assert [cells for cells in found if cells[1] == "none" and not cells[2]] == []
+    table_rows = rows()
+    assert len(table_rows) > 80
+    assert [cells for cells in table_rows if len(cells) != 3 or not cells[0] or not cells[1]] == []
+    assert [cells for cells in table_rows if cells[1] == "none" and not cells[2]] == []
 
 
 def test_every_option_stands_there() -> None:
@@ -106,7 +106,7 @@ def test_every_part_of_a_source_stands_there() -> None:
 
 def test_what_windrow_has_is_there() -> None:
     """Each setting, path, command and name in the second column exists."""
-    code, wrong = sources(), []
+    code, bad_spans = sources(), []
     for span in (span for cells in rows() for span in spans(cells[1])):
         name = span.partition(":")[0]
         if SETTING.fullmatch(name):
@@ -117,8 +117,8 @@ def test_what_windrow_has_is_there() -> None:
             good = (ROOT / span).exists()
         else:
             good = re.search(rf"\b{re.escape(span)}\b", code) is not None
-        wrong += [] if good else [span]
-    assert wrong == []
+        bad_spans += [] if good else [span]
+    assert bad_spans == []
 
 
 def test_what_the_reasons_name_is_there() -> None:

@@ -34,7 +34,9 @@ class Word:
     def classes(self) -> dict[str, str]:
         """Its classes, each with its module."""
         return {
-            name: path for path, _, name in (place.partition(": ") for place in self.places) if name
+            name: path
+            for path, _, name in (class_path.partition(": ") for class_path in self.places)
+            if name
         }
 
 
@@ -84,17 +86,17 @@ def names() -> Iterator[tuple[str, str]]:
         assert isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)
         if node.name.startswith("_"):
             continue
-        place = f"{path}:{node.lineno} {node.name}"
-        yield node.name, place
+        location = f"{path}:{node.lineno} {node.name}"
+        yield node.name, location
         if isinstance(node, ast.ClassDef):
             yield from (
-                (f.target.id, place)
+                (f.target.id, location)
                 for f in node.body
                 if isinstance(f, ast.AnnAssign) and isinstance(f.target, ast.Name)
             )
         else:
             yield from (
-                (a.arg, place)
+                (a.arg, location)
                 for a in (*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs)
             )
 
@@ -109,9 +111,15 @@ def test_the_glossary_is_there() -> None:
 @pytest.mark.parametrize("word", WORDS, ids=lambda word: word.names[0])
 def test_a_words_classes_are_where_the_glossary_says(word: Word) -> None:
     """The glossary leads to the class, or to the module, that a word means."""
-    known = {(path, node.name) for path, node in CLASSES}
-    assert [(path, name) for name, path in word.classes.items() if (path, name) not in known] == []
-    assert [place for place in word.places if not (ROOT / place.partition(": ")[0]).exists()] == []
+    defined_classes = {(path, node.name) for path, node in CLASSES}
+    assert [
+        (path, name) for name, path in word.classes.items() if (path, name) not in defined_classes
+    ] == []
+    assert [
+        class_path
+        for class_path in word.places
+        if not (ROOT / class_path.partition(": ")[0]).exists()
+    ] == []
 
 
 def test_a_class_called_like_a_word_is_what_the_word_means() -> None:
@@ -129,4 +137,4 @@ def test_what_a_word_is_never_for_names_nothing() -> None:
     """The names that the glossary rules out are not used."""
     never = {name for word in WORDS for name in word.never}
     assert never, "the glossary rules nothing out"
-    assert sorted({f"{place}: {name}" for name, place in names() if name in never}) == []
+    assert sorted({f"{location}: {name}" for name, location in names() if name in never}) == []

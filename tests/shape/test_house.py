@@ -17,7 +17,7 @@ from packaging.utils import canonicalize_name
 from typer.main import get_command
 
 from tests.assets.test_demo import COMMAND
-from tests.shape.readme import README, blocks, listed
+from tests.shape.readme import README, blocks, project_paths
 from windrow.ingest import errors
 from windrow.ingest.cli.main import app
 from windrow.ingest.cli.output import BUG, INTERRUPTED
@@ -43,7 +43,7 @@ def recipe(target: str) -> str:
 
 def project_files() -> list[Path]:
     """The project's files."""
-    return [path for path in listed() if path.is_file()]
+    return [path for path in project_paths() if path.is_file()]
 
 
 def test_readme_is_short_and_names_commands_that_there_are() -> None:
@@ -108,8 +108,8 @@ def test_make_test_checks_all(target: str, more: set[str]) -> None:
         "python -m pytest",
     ):
         assert tool in commands
-    _, found, options = commands.strip().splitlines()[-1].partition("python -m pytest ")
-    assert found
+    _, pytest_command, options = commands.strip().splitlines()[-1].partition("python -m pytest ")
+    assert pytest_command
     assert {option.partition("=")[0] for option in options.split()} == {
         "--numprocesses",
         "--durations",
@@ -163,20 +163,20 @@ def test_lock_fits_the_project(lock: Path) -> None:
             r"^([\w.-]+)==([^ ]+)", lock.read_text(encoding="utf-8"), re.MULTILINE
         )
     }
-    asked_for = tomllib.loads((lock.parent / "pyproject.toml").read_text(encoding="utf-8"))
-    project = asked_for["project"]
-    asked = [
+    pyproject = tomllib.loads((lock.parent / "pyproject.toml").read_text(encoding="utf-8"))
+    project = pyproject["project"]
+    requirements = [
         Requirement(line)
         for group in (
             project["dependencies"],
             *project.get("optional-dependencies", {}).values(),
-            *asked_for["dependency-groups"].values(),
+            *pyproject["dependency-groups"].values(),
         )
         for line in group
     ]
     assert [
         str(r)
-        for r in asked
+        for r in requirements
         if not r.specifier.contains(pinned.get(canonicalize_name(r.name), "0"), prereleases=True)
     ] == []
 
@@ -192,10 +192,10 @@ def test_no_file_names_a_registry() -> None:
             ("repo1", "maven", "org"),
         )
     ]
-    found = {
+    mentions = {
         f"{path.relative_to(ROOT)}: {host}"
         for path in project_files()
         for host in hosts
         if host in path.read_text(encoding="utf-8", errors="replace")
     }
-    assert found == set()
+    assert mentions == set()

@@ -134,7 +134,7 @@ def private_imports(path: Path) -> set[str]:
 
 def private_attributes(path: Path) -> set[str]:
     """The private names that a file asks objects for, and doesn't define itself."""
-    defined, asked = set[str](), set[str]()
+    defined, attributes = set[str](), set[str]()
     for node in nodes(path):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             defined.add(node.name)
@@ -142,8 +142,8 @@ def private_attributes(path: Path) -> set[str]:
             defined.add(node.id)
         elif isinstance(node, ast.Attribute) and re.match("_[a-z]", node.attr):
             of_itself = isinstance(node.value, ast.Name) and node.value.id in {"self", "cls"}
-            (defined if of_itself else asked).add(node.attr)
-    return asked - defined - PUBLIC
+            (defined if of_itself else attributes).add(node.attr)
+    return attributes - defined - PUBLIC
 
 
 def test_no_other_file_uses_private_names() -> None:
@@ -167,23 +167,23 @@ def test_no_other_file_uses_private_names() -> None:
 
 
 @pytest.mark.parametrize(
-    ("library", "seen", "file", "name"),
+    ("library", "version_seen", "file", "name"),
     [(*key, name) for key, names in NAMES.items() for name in sorted(names)],
 )
-def test_the_name_is_there(library: str, seen: str, file: str, name: str) -> None:
+def test_the_name_is_there(library: str, version_seen: str, file: str, name: str) -> None:
     """Each name of the table is where the library had it."""
     module, _, path = name.partition(":")
     *owners, last = path.split(".")
-    gone = (
-        f"{library} {version(library)} has no {path} in {module} any more, which {library} {seen}"
-        f" had: {file} says what it is for"
+    message = (
+        f"{library} {version(library)} has no {path} in {module} any more, which {library}"
+        f" {version_seen} had: {file} says what it is for"
     )
     try:
         owner = reduce(getattr, owners, import_module(module))
     except (ImportError, AttributeError):
-        pytest.fail(gone)
-    known = hasattr(owner, last) or f"self.{last}" in inspect.getsource(owner)
-    assert known, gone
+        pytest.fail(message)
+    is_defined = hasattr(owner, last) or f"self.{last}" in inspect.getsource(owner)
+    assert is_defined, message
 
 
 def test_dagster_is_of_the_version_that_was_tried() -> None:
@@ -236,8 +236,8 @@ def test_pyspark_launches_java_as_windrow_does(tmp_path: Path) -> None:
     """What pyspark gives its Java, and where it looks for one, stands in its own function."""
     source = inspect.getsource(java_gateway.launch_gateway)
     command, environment = pyspark_internals.java_launch({}, tmp_path / "answer")
-    told = {name for name in environment if environment[name] != os.environ.get(name)}
-    assert {name for name in told if f'env["{name}"]' not in source} == set()
+    changed_names = {name for name in environment if environment[name] != os.environ.get(name)}
+    assert {name for name in changed_names if f'env["{name}"]' not in source} == set()
     assert command[1:] == ["pyspark-shell"]
     assert "/bin/spark-submit" in source
     for name in ("PYSPARK_SUBMIT_ARGS", pyspark_internals.JAVA_PORT, pyspark_internals.JAVA_SECRET):
@@ -253,10 +253,10 @@ def test_java_s_answer_is_port_and_secret(tmp_path: Path) -> None:
 def test_a_server_s_session_is_the_thread_s_own() -> None:
     """In the block alone, and whatever was there before is there again."""
     session: Any = SimpleNamespace(is_stopped=False)
-    before = ConnectedSession.getActiveSession()
+    session_before = ConnectedSession.getActiveSession()
     with pyspark_internals.active_in_thread(session):
         assert ConnectedSession.getActiveSession() is session
-    assert ConnectedSession.getActiveSession() is before
+    assert ConnectedSession.getActiveSession() is session_before
 
 
 def test_a_variable_says_whose_columns_are_made(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -268,15 +268,15 @@ def test_a_variable_says_whose_columns_are_made(monkeypatch: pytest.MonkeyPatch)
 
 def test_the_texts_of_spark_s_errors() -> None:
     """Where Spark words an error otherwise, a run would give its user other advice, or none."""
-    other = PySparkRuntimeError(
+    python_error = PySparkRuntimeError(
         errorClass="PYTHON_VERSION_MISMATCH",
         messageParameters={"worker_version": "3.9", "driver_version": "3.11"},
     )
-    found = pyspark_internals.OTHER_PYTHON.search(str(other))
-    assert found is not None
-    assert found.groups() == ("3.9", "3.11")
-    lost = SparkConnectGrpcException("no answer")
-    assert pyspark_internals.GONE.search(f"{type(lost).__name__}: {lost}")
+    match = pyspark_internals.OTHER_PYTHON.search(str(python_error))
+    assert match is not None
+    assert match.groups() == ("3.9", "3.11")
+    connection_error = SparkConnectGrpcException("no answer")
+    assert pyspark_internals.GONE.search(f"{type(connection_error).__name__}: {connection_error}")
     assert re.search(pyspark_internals.RETRIES_WARNING, inspect.getsource(retries))
     conditions = json.loads(in_jar("spark-common-utils", "error/error-conditions.json"))
     texts = f"{pyspark_internals.LOST_OR_RAISED} {pyspark_internals.GONE.pattern}"
@@ -321,12 +321,12 @@ def test_spark_has_what_windrow_asks_it_for(spark: SparkSession) -> None:
 @pytest.mark.spark
 def test_a_checkpoint_goes_at_once(spark: SparkSession) -> None:
     """Its rows are no longer among those that Spark keeps."""
-    kept: Any = spark.sparkContext._jsc  # noqa: SLF001
-    before = kept.getPersistentRDDs().size()
+    java_context: Any = spark.sparkContext._jsc  # noqa: SLF001
+    count_before = java_context.getPersistentRDDs().size()
     frame = spark.range(3).localCheckpoint()
-    assert kept.getPersistentRDDs().size() == before + 1
+    assert java_context.getPersistentRDDs().size() == count_before + 1
     pyspark_internals.drop_checkpoint(frame)
-    assert kept.getPersistentRDDs().size() == before
+    assert java_context.getPersistentRDDs().size() == count_before
 
 
 @pytest.mark.spark

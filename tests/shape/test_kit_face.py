@@ -13,7 +13,7 @@ MOST = 82
 """How many names an author may have to learn."""
 
 
-def typed() -> dict[str, str]:
+def typed_names() -> dict[str, str]:
     """The names that type checkers see, each with its module."""
     return {
         alias.name: str(node.module)
@@ -27,7 +27,7 @@ def is_told(name: str, module: str) -> bool:
     """Returns whether a name has a docstring, or a text behind its assignment."""
     path = ROOT / f"{module.removeprefix('windrow.').replace('.', '/')}.py"
     body = ast.parse(path.read_text()).body
-    for node, behind in zip(body, [*body[1:], None], strict=True):
+    for node, next_node in zip(body, [*body[1:], None], strict=True):
         if isinstance(node, ast.FunctionDef | ast.ClassDef) and node.name == name:
             return ast.get_docstring(node) is not None
         targets = (
@@ -38,20 +38,20 @@ def is_told(name: str, module: str) -> bool:
             else []
         )
         if any(isinstance(target, ast.Name) and target.id == name for target in targets):
-            return isinstance(behind, ast.Expr) and isinstance(behind.value, ast.Constant)
+            return isinstance(next_node, ast.Expr) and isinstance(next_node.value, ast.Constant)
     return False
 
 
 def test_type_checkers_see_what_runs() -> None:
     """Each name is typed as the very thing that it is loaded as, and no name is there twice."""
-    assert sorted(typed()) == sorted(kit.__all__)
-    for name, module in typed().items():
+    assert sorted(typed_names()) == sorted(kit.__all__)
+    for name, module in typed_names().items():
         assert getattr(kit, name) is getattr(import_module(module), name)
 
 
 def test_each_name_tells_what_it_is() -> None:
     """An author finds, where a name is defined, what it is for."""
-    assert [name for name, module in typed().items() if not is_told(name, module)] == []
+    assert [name for name, module in typed_names().items() if not is_told(name, module)] == []
 
 
 def test_the_names_are_few() -> None:

@@ -32,7 +32,7 @@ def functions(path: Path) -> Iterator[Function]:
     return (node for node in nodes(path) if isinstance(node, Function))
 
 
-def place(path: Path, node: Function) -> str:
+def location_of(path: Path, node: Function) -> str:
     """Where a function is, as an editor takes it."""
     return f"{path.relative_to(ROOT)}:{node.lineno} {node.name}"
 
@@ -57,16 +57,16 @@ def test_every_test_says_its_promise() -> None:
         for node in functions(path)
         if node.name.startswith("test_")
     ]
-    assert [place(path, node) for path, node in tests if not ast.get_docstring(node)] == []
+    assert [location_of(path, node) for path, node in tests if not ast.get_docstring(node)] == []
 
 
 def test_a_task_loads_without_pandas() -> None:
     """The order of a task is known without pandas, which takes as long to load as all
     else together.
     """
-    asked = "import sys, windrow.ingest.runner.task; print('pandas' in sys.modules)"
+    program = "import sys, windrow.ingest.runner.task; print('pandas' in sys.modules)"
     done = subprocess.run(
-        [sys.executable, "-c", asked],
+        [sys.executable, "-c", program],
         cwd=ROOT,
         capture_output=True,
         text=True,

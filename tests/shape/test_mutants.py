@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.mutants.modules import EQUIVALENT, MORE, judges_of, modules
-from tests.mutants.run import changed, is_wording, measure
+from tests.mutants.run import changed_lines, is_wording, measure
 
 ROOT = Path(__file__).parents[2]
 
@@ -40,8 +40,8 @@ def test_a_sentences_words_are_not_counted(before: str, after: str, wording: boo
     may be data.
     """
     diff = f"--- a\n+++ b\n@@ -1 +1 @@\n context\n-    {before}\n+    {after}\n"
-    assert changed(diff) == f"- {before}\n+ {after}"
-    assert is_wording(changed(diff)) == wording
+    assert changed_lines(diff) == f"- {before}\n+ {after}"
+    assert is_wording(changed_lines(diff)) == wording
 
 
 @pytest.mark.long

@@ -89,8 +89,8 @@ def test_a_record_is_a_struct_if_it_is_data_alone() -> None:
     for record, types_of_fields in records():
         if issubclass(record, msgspec.Struct):
             fields = record.__struct_fields__
-            held = [name for name in fields if not is_data(types_of_fields.get(name))]
-            against += [f"{record} holds more than data: {held}"] if held else []
+            other_fields = [name for name in fields if not is_data(types_of_fields.get(name))]
+            against += [f"{record} holds more than data: {other_fields}"] if other_fields else []
         elif record.__bases__ == (tuple,):
             against.append(f"{record} is a tuple with names")
         elif record.__name__ not in COPIED_BY_SCRIPTS and not works(record):

@@ -121,9 +121,9 @@ def suite(folder: Path, *options: str) -> str:
     return done.stdout
 
 
-def again(said: str) -> list[str]:
+def replay_commands(output: str) -> list[str]:
     """The command lines at the end of what pytest said."""
-    return [line for line in said.splitlines() if line.startswith("python -m pytest ")]
+    return [line for line in output.splitlines() if line.startswith("python -m pytest ")]
 
 
 @pytest.mark.long
@@ -135,14 +135,16 @@ def test_each_failure_comes_with_the_command_that_has_it_again(tmp_path: Path) -
     A short run leaves out what is long and all but the cases, or the tests, that the
     seed draws, and says how many these are.
     """
-    said = suite(tmp_path, "--numprocesses=2", "--timeout=3", "--seed=7", "--short")
-    assert "left to make test-all: 6 tests" in said
-    assert "seed: 7 (the same again: --seed 7)" in said
-    assert len([line for line in again(said) if "TestShared" in line]) == 1
-    lines = [line for line in again(said) if not re.search("TestCases|TestShared", line)]
+    output = suite(tmp_path, "--numprocesses=2", "--timeout=3", "--seed=7", "--short")
+    assert "left to make test-all: 6 tests" in output
+    assert "seed: 7 (the same again: --seed 7)" in output
+    assert len([line for line in replay_commands(output) if "TestShared" in line]) == 1
+    lines = [
+        line for line in replay_commands(output) if not re.search("TestCases|TestShared", line)
+    ]
     assert sorted(
         test.partition("[")[0]
-        for test in (shlex.split(line)[3] for line in again(said))
+        for test in (shlex.split(line)[3] for line in replay_commands(output))
         if "TestCases" in test
     ) == [
         "test_failing.py::TestCases::test_cases",
@@ -161,21 +163,21 @@ def test_each_failure_comes_with_the_command_that_has_it_again(tmp_path: Path) -
     assert {
         shlex.split(line)[4:] == ["--seed", "7", "--hypothesis-profile=short"] for line in lines
     } == {True}
-    assert "Timeout (>3.0s)" in said
-    assert "nothing may be skipped in CI" in said
+    assert "Timeout (>3.0s)" in output
+    assert "nothing may be skipped in CI" in output
     assert (
         len(
             {
                 line
-                for line in said.splitlines()
+                for line in output.splitlines()
                 if "AssertionError: on gw" in line and line.startswith("E")
             }
         )
         == 1
     )
-    drew = next(line for line in said.splitlines() if line.startswith("E") and "drew" in line)
-    alone = suite(tmp_path, "--seed=7", "-k", "test_fails")
-    assert drew in alone
+    drew = next(line for line in output.splitlines() if line.startswith("E") and "drew" in line)
+    single_output = suite(tmp_path, "--seed=7", "-k", "test_fails")
+    assert drew in single_output
 
 
 def test_what_a_test_starts_can_be_ended_from_the_background(tmp_path: Path) -> None:
@@ -215,8 +217,8 @@ def test_a_soak_has_all_parts(tmp_path: Path) -> None:
     """`--soak` brings the parts that are not in the sample, with each other's numbers,
     and the command to have one again says so.
     """
-    said = suite(tmp_path, "--soak", "--seed=7", "-k", "test_parts")
-    assert [shlex.split(line)[3:] for line in again(said)] == [
+    output = suite(tmp_path, "--soak", "--seed=7", "-k", "test_parts")
+    assert [shlex.split(line)[3:] for line in replay_commands(output)] == [
         [f"test_failing.py::test_parts[{n}]", "--seed", "7", "--soak"] for n in range(3)
     ]
 

@@ -154,7 +154,7 @@ def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def run(home: Path, code: str, folder: Path, *arguments: str) -> str:
     """What a program of this Python says, in a folder that has nothing to do with the project."""
-    kept = {
+    kept_env = {
         name: value
         for name, value in os.environ.items()
         if not name.startswith(("PYTHON", "WINDROW_", "DAGSTER_"))
@@ -162,7 +162,7 @@ def run(home: Path, code: str, folder: Path, *arguments: str) -> str:
     done = subprocess.run(
         [home / "bin" / "python", "-c", code, *arguments],
         cwd=folder,
-        env=kept | {"HOME": str(folder)},
+        env=kept_env | {"HOME": str(folder)},
         capture_output=True,
         text=True,
         timeout=120,
@@ -174,8 +174,8 @@ def run(home: Path, code: str, folder: Path, *arguments: str) -> str:
 
 def test_the_command_works_where_it_is_installed(installed: Path, tmp_path: Path) -> None:
     """`windrow --help` comes from the wheel, and so does the public face."""
-    said = run(installed, "import windrow; print(windrow.__file__)", tmp_path)
-    assert Path(said.strip()).is_relative_to(installed)
+    module_file = run(installed, "import windrow; print(windrow.__file__)", tmp_path)
+    assert Path(module_file.strip()).is_relative_to(installed)
     assert "doctor" in run(
         installed, "from windrow.ingest.cli.main import main; main()", tmp_path, "--help"
     )
@@ -209,6 +209,6 @@ loaded = dg.load_from_defs_folder(path_within_project=Path("src/shop").resolve()
 print(json.dumps(sorted(spec.key.to_user_string() for spec in loaded.resolve_all_asset_specs())))
 print(json.dumps([assets.OF, ingest.OF, resources.OF]))
 """
-    found, others = map(json.loads, run(installed, code, tmp_path).splitlines()[-2:])
-    assert found == ["kafka/shop.things", "things", "things_dead"]
+    asset_keys, others = map(json.loads, run(installed, code, tmp_path).splitlines()[-2:])
+    assert asset_keys == ["kafka/shop.things", "things", "things_dead"]
     assert others == ["the shop"] * 3

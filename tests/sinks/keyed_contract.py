@@ -18,8 +18,8 @@ from tests.sinks.keyed_logs import (
     Change,
     Keyed,
     Log,
-    divided,
-    joined,
+    divide_log,
+    join_logs,
     last_changes,
     random_log,
 )
@@ -40,33 +40,42 @@ A, B, C, D, E = ("a", 1), ("b", 1), ("c", 1), ("d", 1), ("e", 1)
 def log_of(*windows: list[list[Change]]) -> Log:
     """Messages of partition 0, window by window."""
     return {
-        n: [[*of, *([[]] * (PER_WINDOW - len(of)))], *([[[]] * PER_WINDOW] * (PARTITIONS - 1))]
-        for n, of in enumerate(windows)
+        n: [
+            [*messages, *([[]] * (PER_WINDOW - len(messages)))],
+            *([[[]] * PER_WINDOW] * (PARTITIONS - 1)),
+        ]
+        for n, messages in enumerate(windows)
     }
 
 
-def replay(dice: random.Random, log: Log, number: int, *, deletes: bool, alone: float) -> Log:
+def replay(
+    dice: random.Random, log: Log, number: int, *, deletes: bool, unavailable_share: float
+) -> Log:
     """The log with another reading of one window: a schema was corrected, so that messages
     say more, or other things.
     """
-    other = random_log(dice, number + 1, deletes=deletes, alone=alone)[number]
-    kept = [
-        [new if dice.random() < 0.3 and new else old for old, new in zip(*both, strict=True)]
-        for both in zip(log[number], other, strict=True)
+    other_log = random_log(dice, number + 1, deletes=deletes, unavailable_share=unavailable_share)[
+        number
     ]
-    return {**log, number: kept}
+    messages = [
+        [new if dice.random() < 0.3 and new else old for old, new in zip(*both, strict=True)]
+        for both in zip(log[number], other_log, strict=True)
+    ]
+    return {**log, number: messages}
 
 
-def one_log(
-    dice: random.Random, table: Keyed, monkeypatch: pytest.MonkeyPatch, alone: float
+def run_random_log(
+    dice: random.Random, table: Keyed, monkeypatch: pytest.MonkeyPatch, unavailable_share: float
 ) -> str:
     """What is wrong with the table after a random run.
 
-    `alone`: how many rows leave a column alone.
+    `unavailable_share`: how many rows leave a column alone.
     """
     deletes, windows = not table.versioned, dice.randint(1, 5)
-    dead, log = divided(
-        dice, random_log(dice, windows, deletes=deletes, alone=alone), dice.choice([0, 0.3])
+    dead, log = divide_log(
+        dice,
+        random_log(dice, windows, deletes=deletes, unavailable_share=unavailable_share),
+        dice.choice([0, 0.3]),
     )
 
     def to_the_end(run: Callable[[], None], retry: Callable[[], None] = lambda: None) -> None:
@@ -79,36 +88,45 @@ def one_log(
         retry()
 
     for number in (
-        range(windows) if alone and dice.random() < 0.5 else dice.sample(range(windows), windows)
+        range(windows)
+        if unavailable_share and dice.random() < 0.5
+        else dice.sample(range(windows), windows)
     ):
         run = partial(table.commit, log, number)
         to_the_end(run, run)  # as a retry would, whether it is there or not
         if dice.random() < 0.3:
-            again = dice.choice(sorted(table.generations))
-            before, other = (
-                table.generations[again],
-                replay(dice, log, again, deletes=deletes, alone=alone),
+            earlier_number = dice.choice(sorted(table.generations))
+            old_generation, replayed = (
+                table.generations[earlier_number],
+                replay(
+                    dice, log, earlier_number, deletes=deletes, unavailable_share=unavailable_share
+                ),
             )
-            to_the_end(partial(table.commit, other, again, replace=True))
-            log = other if table.generations[again] > before else log
+            to_the_end(partial(table.commit, replayed, earlier_number, replace=True))
+            log = replayed if table.generations[earlier_number] > old_generation else log
         if dice.random() < 0.5:
-            again = dice.choice(sorted(table.generations))
-            accepted, dead[again] = (
-                part[again] for part in divided(dice, {again: dead[again]}, 0.6)
+            earlier_number = dice.choice(sorted(table.generations))
+            accepted, dead[earlier_number] = (
+                part[earlier_number]
+                for part in divide_log(dice, {earlier_number: dead[earlier_number]}, 0.6)
             )
-            before = table.generations[again]
-            to_the_end(partial(table.replay_dead_letters, log, {again: accepted}, again))
+            old_generation = table.generations[earlier_number]
+            to_the_end(
+                partial(table.replay_dead_letters, log, {earlier_number: accepted}, earlier_number)
+            )
             log = (
-                joined(log, {again: accepted}, again) if table.generations[again] > before else log
+                join_logs(log, {earlier_number: accepted}, earlier_number)
+                if table.generations[earlier_number] > old_generation
+                else log
             )
     return table.wrong()
 
 
-def replayed_between(table: Keyed) -> None:
+def replay_between(table: Keyed) -> None:
     """A window whose refused messages lie before and behind those that it took, with a
     later window that tells of one of the keys.
     """
-    taken = log_of(
+    log = log_of(
         [[], [Change(A, 2)], [Change(B, None)], [Change(C, 1)], [], [Change(D, None)], []],
         [[Change(E, 9)]],
     )
@@ -124,9 +142,9 @@ def replayed_between(table: Keyed) -> None:
         ],
         [],
     )
-    table.commit(taken, 1)
-    table.commit(taken, 0)
-    table.replay_dead_letters(taken, dead, 0)
+    table.commit(log, 1)
+    table.commit(log, 0)
+    table.replay_dead_letters(log, dead, 0)
 
 
 def out_of_order(
@@ -153,7 +171,7 @@ def out_of_order(
 
 def tags(table: Keyed) -> dict[Any, int | None]:
     """The tag of each row."""
-    return {key: row.tag for key, row in table.held().items()}
+    return {key: row.tag for key, row in table.held_rows().items()}
 
 
 class KeyedTableContract:
@@ -180,9 +198,9 @@ class KeyedTableContract:
         for _ in range(self.LOGS):
             seed = dice.randrange(2**32)
             table = self.table(kind, NARROW)
-            alone = 0 if table.versioned else seed % 2 * 0.4
-            wrong = one_log(random.Random(seed), table, monkeypatch, alone)
-            assert not wrong, f"part {part}, seed {seed}: {wrong}"
+            unavailable_share = 0 if table.versioned else seed % 2 * 0.4
+            mistakes = run_random_log(random.Random(seed), table, monkeypatch, unavailable_share)
+            assert not mistakes, f"part {part}, seed {seed}: {mistakes}"
 
     @pytest.mark.parametrize("order", [[0, 1, 2], [2, 1, 0], [1, 2, 0]])
     def test_an_older_window_does_not_undo_a_newer_one(self, order: list[int]) -> None:
@@ -195,7 +213,7 @@ class KeyedTableContract:
         )
         for number in order:
             table.commit(log, number)
-        assert table.held() == {}
+        assert table.held_rows() == {}
         assert not table.wrong()
 
     def test_a_key_that_changes_is_a_delete_and_a_row(self) -> None:
@@ -207,7 +225,7 @@ class KeyedTableContract:
             ),
             0,
         )
-        assert {key: row.amount for key, row in table.held().items()} == {B: 3}
+        assert {key: row.amount for key, row in table.held_rows().items()} == {B: 3}
 
     def test_a_delete_marks(self) -> None:
         """Where deletes mark, the key stays, with null in the columns that a row must
@@ -221,13 +239,13 @@ class KeyedTableContract:
         )
         table.commit(log, 0)
         table.commit(log, 1)
-        assert {key: row.amount for key, row in table.held().items()} == {
+        assert {key: row.amount for key, row in table.held_rows().items()} == {
             A: None,
             B: 1,
             ("c", 9): None,
         }
         table.commit(log, 2)
-        assert {key: row.amount for key, row in table.held().items()} == {
+        assert {key: row.amount for key, row in table.held_rows().items()} == {
             A: 5,
             B: 1,
             ("c", 9): None,
@@ -244,7 +262,7 @@ class KeyedTableContract:
         )
         for number in (2, 0, 1):
             table.commit(log, number)
-        assert {key: row.amount for key, row in table.held().items()} == {A: 4, B: 5}
+        assert {key: row.amount for key, row in table.held_rows().items()} == {A: 4, B: 5}
         assert not table.wrong()
 
     def test_a_replacement_that_says_less_is_refused(self) -> None:
@@ -268,7 +286,7 @@ class KeyedTableContract:
         assert table.generations[0] == 0
         table.commit(log_of([], [[Change(B, 7)]]), 1, replace=True)  # of A the last window tells
         assert table.generations[1] == 1
-        assert {key: row.amount for key, row in table.held().items()} == {B: 7, ("c", 1): 1}
+        assert {key: row.amount for key, row in table.held_rows().items()} == {B: 7, ("c", 1): 1}
         assert not table.wrong()
 
     def test_a_replacement_answers_for_deletes_that_left_nothing(self) -> None:
@@ -287,8 +305,10 @@ class KeyedTableContract:
         goes; and older windows are told of the tombstones.
         """
         table = self.table(kind)
-        replayed_between(table)
-        assert {key: row.amount for key, row in table.held().items() if row.amount is not None} == {
+        replay_between(table)
+        assert {
+            key: row.amount for key, row in table.held_rows().items() if row.amount is not None
+        } == {
             A: 2,
             D: 5,
             E: 9,
@@ -303,7 +323,7 @@ class KeyedTableContract:
         log = random_log(random.Random(7), 4, deletes=True)
         sinks = [table.made() for _ in log]
         ready = [(sink, *table.staged(log, number, 0, sink)) for number, sink in enumerate(sinks)]
-        outcomes = together([lambda one=one: one[0].commit(*one[1:]) for one in ready])  # type: ignore[misc]
+        outcomes = together([lambda racer=racer: racer[0].commit(*racer[1:]) for racer in ready])  # type: ignore[misc]
         assert all(isinstance(outcome, Done) for outcome in outcomes)
         table.committed = {number: last_changes(log, number, False) for number in log}
         assert not table.wrong()
@@ -315,16 +335,16 @@ class KeyedTableContract:
         """
         table = self.table(kind)
         log = log_of(
-            [[Change(A, 1), Change(B, 2)], [Change(C, 3)], [Change(B, 4, alone=True)]],
+            [[Change(A, 1), Change(B, 2)], [Change(C, 3)], [Change(B, 4, keeps_tags=True)]],
             [
-                [Change(A, 5, alone=True)],
-                [Change(A, 6, alone=True)],
+                [Change(A, 5, keeps_tags=True)],
+                [Change(A, 6, keeps_tags=True)],
                 [Change(C, None)],
-                [Change(C, 7, alone=True)],
-                [Change(D, 8, alone=True)],
+                [Change(C, 7, keeps_tags=True)],
+                [Change(D, 8, keeps_tags=True)],
             ],
-            [[Change(A, 9)], [Change(B, None)], [Change(D, 10, alone=True)]],
-            [[Change(A, 11, alone=True)], [Change(B, 12, alone=True)]],
+            [[Change(A, 9)], [Change(B, None)], [Change(D, 10, keeps_tags=True)]],
+            [[Change(A, 11, keeps_tags=True)], [Change(B, 12, keeps_tags=True)]],
         )
         for number, expected in enumerate([{A: 1, B: 2, C: 3}, {A: 1, B: 2, C: None, D: None}]):
             table.commit(log, number)
@@ -344,7 +364,7 @@ class KeyedTableContract:
     def test_an_unknown_value_never_comes_late(self) -> None:
         """Where a change found no row, an older window that would have brought one is refused."""
         table = self.table("upsert")
-        log = log_of([[Change(A, 1)]], [[Change(A, 2, alone=True)]])
+        log = log_of([[Change(A, 1)]], [[Change(A, 2, keeps_tags=True)]])
         for number in (1, 0):
             table.commit(log, number)
         assert (table.generations, tags(table)) == ({1: 0}, {A: None})
@@ -356,7 +376,7 @@ class KeyedTableContract:
         log = log_of(
             [[Change(A, 1)], [Change(B, 1)]],
             [[Change(A, 2)]],
-            [[], [Change(A, 3, alone=True)]],
+            [[], [Change(A, 3, keeps_tags=True)]],
             [[Change(B, 4)]],
         )
         table = self.table("upsert")
@@ -368,6 +388,6 @@ class KeyedTableContract:
         table.replay_dead_letters(log, log_of([], [], [[Change(A, 5)]]), 2)
         table.commit(log, 3)
         assert (table.generations, tags(table)) == ({0: 0, 2: 0, 3: 0}, {A: 1, B: 4})
-        table.replay_dead_letters(log, log_of([], [], [], [[], [Change(B, 6, alone=True)]]), 3)
+        table.replay_dead_letters(log, log_of([], [], [], [[], [Change(B, 6, keeps_tags=True)]]), 3)
         assert table.generations[3] == 0
         assert not table.wrong()

@@ -61,13 +61,14 @@ Key = tuple[str, int]
 class Change(NamedTuple):
     """What a message does to a key.
 
-    `amount`: of its row; None: it takes the row out. `alone`: it leaves the row's tags as they are.
+    `amount`: of its row; None: it takes the row out.
+    `keeps_tags`: it leaves the row's tags as they are.
     """
 
     key: Key
     amount: int | None
     revision: int | None = None
-    alone: bool = False
+    keeps_tags: bool = False
 
 
 Message = list[Change]
@@ -95,35 +96,35 @@ ALONE = -1
 """Stands for the tag of a row by itself, whose window says nothing of it."""
 
 
-def placed(log: Log, number: int) -> list[tuple[Change, int, int]]:
+def place_changes(log: Log, number: int) -> list[tuple[Change, int, int]]:
     """All changes of a window in their order, each with its partition and offset."""
     return [
-        (change, partition, number * PER_WINDOW + at)
-        for partition, of in enumerate(log[number])
-        for at, message in enumerate(of)
+        (change, partition, number * PER_WINDOW + index)
+        for partition, message_lists in enumerate(log[number])
+        for index, message in enumerate(message_lists)
         for change in message
     ]
 
 
 def last_changes(log: Log, number: int, versioned: bool) -> dict[Key, Row]:
     """What a window by itself says of each of its keys."""
-    found: dict[Key, Row] = {}
-    for change, partition, offset in placed(log, number):
+    row_by_key: dict[Key, Row] = {}
+    for change, partition, offset in place_changes(log, number):
         tag = (
             change.amount
-            if not change.alone
-            else found[change.key].tag
-            if change.key in found
+            if not change.keeps_tags
+            else row_by_key[change.key].tag
+            if change.key in row_by_key
             else ALONE
         )
         row = Row(change.amount, change.revision, number, partition, offset, tag)
         if (
             not versioned
-            or change.key not in found
-            or _revision(row) >= _revision(found[change.key])
+            or change.key not in row_by_key
+            or _revision(row) >= _revision(row_by_key[change.key])
         ):
-            found[change.key] = row
-    return found
+            row_by_key[change.key] = row
+    return row_by_key
 
 
 def fold(committed: Mapping[int, dict[Key, Row]], marks: bool, versioned: bool) -> dict[Key, Row]:
@@ -132,8 +133,8 @@ def fold(committed: Mapping[int, dict[Key, Row]], marks: bool, versioned: bool) 
     for number in sorted(committed):
         for key, row in committed[number].items():
             if not versioned or key not in table or _revision(row) >= _revision(table[key]):
-                kept = table[key].tag if key in table else None
-                table[key] = row._replace(tag=kept) if row.tag == ALONE else row
+                tag = table[key].tag if key in table else None
+                table[key] = row._replace(tag=tag) if row.tag == ALONE else row
     return table if marks else {key: row for key, row in table.items() if row.amount is not None}
 
 
@@ -151,60 +152,64 @@ def last_words(
         return {
             key: row for key, row in fold(committed, True, True).items() if row.window == number
         }
-    later = {key for other, said in committed.items() if other > number for key in said}
+    later = {
+        key for later_number, rows in committed.items() if later_number > number for key in rows
+    }
     return {key: row for key, row in committed[number].items() if key not in later}
 
 
-def unknown(
+def count_unknown(
     committed: Mapping[int, dict[Key, Row]], number: int, new: Mapping[Key, Row], versioned: bool
 ) -> int:
     """Of how many keys a replacement of a window leaves open what they were before it."""
-    had = last_words(committed, number, versioned)
+    old_rows = last_words(committed, number, versioned)
     return sum(
         key not in new or (versioned and _revision(new[key]) < _revision(row))
-        for key, row in had.items()
+        for key, row in old_rows.items()
     )
 
 
 def random_log(
-    dice: random.Random, windows: int, *, deletes: bool, keys: int = 6, alone: float = 0
+    dice: random.Random, windows: int, *, deletes: bool, keys: int = 6, unavailable_share: float = 0
 ) -> Log:
     """Few keys, so that they meet; amounts that are there once.
 
-    `alone`: how many rows leave tags alone.
+    `unavailable_share`: how many rows leave tags alone.
     """
-    every = [(shop, number) for shop in ("a", "b") for number in range(keys // 2)]
+    keys_of_log = [(shop, number) for shop in ("a", "b") for number in range(keys // 2)]
     amounts = iter(range(10**6))
 
     def message() -> Message:
         kind = dice.random()
-        key = dice.choice(every)
-        row = Change(key, next(amounts), dice.choice([None, *range(4)]), dice.random() < alone)
+        key = dice.choice(keys_of_log)
+        row = Change(
+            key, next(amounts), dice.choice([None, *range(4)]), dice.random() < unavailable_share
+        )
         if kind < 0.25:
             return []
         if kind < 0.65 or not deletes:
             return (
                 [row]
                 if kind < 0.9
-                else [row, row._replace(amount=next(amounts), key=dice.choice(every))]
+                else [row, row._replace(amount=next(amounts), key=dice.choice(keys_of_log))]
             )
         return (
-            [Change(dice.choice(every), None)]
+            [Change(dice.choice(keys_of_log), None)]
             if kind < 0.9
-            else [Change(dice.choice(every), None), row]
+            else [Change(dice.choice(keys_of_log), None), row]
         )
 
     length = dice.choice([1, 4, PER_WINDOW])
     return {
         n: [
-            [message() if at < length else [] for at in range(PER_WINDOW)]
+            [message() if index < length else [] for index in range(PER_WINDOW)]
             for _ in range(PARTITIONS)
         ]
         for n in range(windows)
     }
 
 
-def joined(log: Log, more: Log, number: int) -> Log:
+def join_logs(log: Log, more: Log, number: int) -> Log:
     """The log with more messages in one window, in places where it has none."""
     return {
         **log,
@@ -215,15 +220,15 @@ def joined(log: Log, more: Log, number: int) -> Log:
     }
 
 
-def divided(dice: random.Random, log: Log, share: float) -> tuple[Log, Log]:
+def divide_log(dice: random.Random, log: Log, share: float) -> tuple[Log, Log]:
     """Messages of one share, and all others, each in its place."""
     parts: tuple[Log, Log] = ({}, {})
-    for number, of in log.items():
-        chosen = [[dice.random() < share for _ in messages] for messages in of]
-        for part, wanted in zip(parts, (True, False), strict=True):
+    for number, partitions in log.items():
+        chosen = [[dice.random() < share for _ in messages] for messages in partitions]
+        for part, is_chosen in zip(parts, (True, False), strict=True):
             part[number] = [
-                [m if c is wanted else [] for m, c in zip(*both, strict=True)]
-                for both in zip(of, chosen, strict=True)
+                [m if c is is_chosen else [] for m, c in zip(*both, strict=True)]
+                for both in zip(partitions, chosen, strict=True)
             ]
     return parts
 
@@ -276,11 +281,11 @@ class Keyed:
     ) -> tuple[Any, list[Staged]]:
         """What the tasks would bring."""
         self.attempts += 1
-        attempt, to = f"a{self.attempts}", sink or self.sink
-        planned = plan(to, number)
-        factory = to.stager(planned, generation, attempt)
+        attempt, target = f"a{self.attempts}", sink or self.sink
+        planned = plan(target, number)
+        factory = target.stager(planned, generation, attempt)
         staged = [
-            _staged(factory(split), split, log[number][split.partition], to.schema)
+            _staged(factory(split), split, log[number][split.partition], target.schema)
             for split in planned.splits
         ]
         return receipt(planned, staged, generation, attempt), staged
@@ -291,10 +296,10 @@ class Keyed:
         generation = (
             self.generations.get(number, -1) + 1 if replace and number in self.generations else 0
         )
-        made, staged = self.staged(log, number, generation)
-        again = number in self.generations and not generation
-        open_keys = unknown(self.committed, number, new, self.versioned) if generation else 0
-        self._commit(made, staged, new, open_keys, again=again)
+        window_receipt, staged = self.staged(log, number, generation)
+        is_repeated = number in self.generations and not generation
+        open_keys = count_unknown(self.committed, number, new, self.versioned) if generation else 0
+        self._commit(window_receipt, staged, new, open_keys, is_repeated=is_repeated)
 
     def replay_dead_letters(self, log: Log, accepted: Log, number: int) -> None:
         """The same of a dead-letter replay of a committed window: `accepted` messages join those of
@@ -305,52 +310,57 @@ class Keyed:
             [[] if a else b for a, b in zip(*both, strict=True)]
             for both in zip(log[number], accepted[number], strict=True)
         ]
-        made, staged = self.staged({number: free}, number, generation)
-        before = self.sink.look(window(number)).receipt.attempt
-        made = msgspec.structs.replace(made, dead_replay=DeadReplay(before, before, 1))
+        window_receipt, staged = self.staged({number: free}, number, generation)
+        replayed_attempt = self.sink.look(window(number)).receipt.attempt
+        window_receipt = msgspec.structs.replace(
+            window_receipt, dead_replay=DeadReplay(replayed_attempt, replayed_attempt, 1)
+        )
         self._commit(
-            made,
+            window_receipt,
             staged,
-            last_changes(joined(log, accepted, number), number, self.versioned),
+            last_changes(join_logs(log, accepted, number), number, self.versioned),
             0,
-            again=False,
+            is_repeated=False,
         )
 
     def _commit(
         self,
-        made: Receipt,
+        window_receipt: Receipt,
         staged: list[Staged],
         new: dict[Key, Row],
         open_keys: int,
         *,
-        again: bool,
+        is_repeated: bool,
     ) -> None:
         number, generation = (
-            next(n for n in range(100) if window(n) == made.window),
-            made.generation,
+            next(n for n in range(100) if window(n) == window_receipt.window),
+            window_receipt.generation,
         )
         refused = ""
         try:
-            outcome = self.sink.commit(made, staged)
+            outcome = self.sink.commit(window_receipt, staged)
         except DamagedError:
             raise
         except RefusedError as error:
             refused = error.what
         finally:
-            found = self.made().look(window(number))
-            arrived = found is not None and found.receipt.attempt == made.attempt
+            committed_window = self.made().look(window(number))
+            arrived = (
+                committed_window is not None
+                and committed_window.receipt.attempt == window_receipt.attempt
+            )
             if arrived:
                 self.committed[number], self.generations[number] = new, generation
         # windows that are run once, in their order, are never refused so
         if "left values as they were" in refused:
-            assert generation or any(other > number for other in self.committed)
+            assert generation or any(later_number > number for later_number in self.committed)
             return
         if refused or open_keys:
             assert f"the last change of {counted(open_keys, 'key')}" in refused
             assert open_keys
             return
-        assert isinstance(outcome, AlreadyDone if again else Done)
-        assert arrived != again
+        assert isinstance(outcome, AlreadyDone if is_repeated else Done)
+        assert arrived != is_repeated
 
     def crash(self, run: Callable[[], None]) -> None:
         """One of these where WINDROW_CRASH may end it."""
@@ -359,15 +369,15 @@ class Keyed:
         except CrashError:
             self.reopen()
 
-    def wanted(self) -> dict[Key, Row]:
+    def expected_rows(self) -> dict[Key, Row]:
         """What must be in the table."""
         return fold(self.committed, self.key.marks, self.versioned)
 
-    def held(self) -> dict[Key, Row]:
+    def held_rows(self) -> dict[Key, Row]:
         """What is in it; each key once."""
         rows = self.read()
         numbers = {window(n).key: n for n in range(100)}
-        found = {
+        row_by_key = {
             (row["shop"], row["id"]): Row(
                 row["amount"],
                 row["revision"],
@@ -378,9 +388,9 @@ class Keyed:
             )
             for row in rows
         }
-        assert len(found) == len(rows)
+        assert len(row_by_key) == len(rows)
         assert all(row["_deleted"] is (row["amount"] is None) for row in rows if self.key.marks)
-        return found
+        return row_by_key
 
     def findings(self) -> list[Finding]:
         """Verification's word on table and receipts."""
@@ -394,49 +404,54 @@ class Keyed:
         """Where the table isn't what it must be, by the fold and by verification;
         nothing if it is.
         """
-        held, wanted = self.held(), self.wanted()
+        held_rows, expected = self.held_rows(), self.expected_rows()
         unlike = {
-            key: (held.get(key), wanted.get(key))
-            for key in held.keys() | wanted.keys()
-            if held.get(key) != wanted.get(key)
+            key: (held_rows.get(key), expected.get(key))
+            for key in held_rows.keys() | expected.keys()
+            if held_rows.get(key) != expected.get(key)
         }
         return "; ".join(
             [
-                *(f"{key}: {has}, not {must}" for key, (has, must) in sorted(unlike.items())),
+                *(
+                    f"{key}: {actual}, not {expected_row}"
+                    for key, (actual, expected_row) in sorted(unlike.items())
+                ),
                 *(f.what for f in self.findings()),
             ]
         )
 
 
-def _staged(stager: Any, split: Split, of: Sequence[Message], schema: pa.Schema) -> Staged:
+def _staged(
+    stager: Any, split: Split, message_list: Sequence[Message], schema: pa.Schema
+) -> Staged:
     """One split, in two batches."""
-    every = messages(split)
+    all_messages = messages(split)
     rows = deletes = valid = 0
     for start in (0, PER_WINDOW // 2):
-        part = of[start : start + PER_WINDOW // 2]
-        kept = [
-            (at, change)
-            for at, message in enumerate(part)
+        part = message_list[start : start + PER_WINDOW // 2]
+        kept_changes = [
+            (index, change)
+            for index, message in enumerate(part)
             for change in message
             if change.amount is not None
         ]
-        gone = [
-            (at, change)
-            for at, message in enumerate(part)
+        deletes_in_part = [
+            (index, change)
+            for index, message in enumerate(part)
             for change in message
             if change.amount is None
         ]
         columns = [
-            [c.key[1] for _, c in kept],
-            [c.key[0] for _, c in kept],
-            [c.amount for _, c in kept],
-            [c.revision for _, c in kept],
-            [None if c.alone else [("n", c.amount)] for _, c in kept],
+            [c.key[1] for _, c in kept_changes],
+            [c.key[0] for _, c in kept_changes],
+            [c.amount for _, c in kept_changes],
+            [c.revision for _, c in kept_changes],
+            [None if c.keeps_tags else [("n", c.amount)] for _, c in kept_changes],
         ]
         keys = pa.record_batch(
             [
-                pa.array([c.key[0] for _, c in gone], pa.string()),
-                pa.array([c.key[1] for _, c in gone], schema.field("id").type),
+                pa.array([c.key[0] for _, c in deletes_in_part], pa.string()),
+                pa.array([c.key[1] for _, c in deletes_in_part], schema.field("id").type),
             ],
             list(KEY),
         )
@@ -444,18 +459,22 @@ def _staged(stager: Any, split: Split, of: Sequence[Message], schema: pa.Schema)
             pa.record_batch(
                 [pa.array(c, f.type) for c, f in zip(columns, schema, strict=True)], schema=schema
             ),
-            pa.array([at for at, _ in kept], pa.int64()),
+            pa.array([index for index, _ in kept_changes], pa.int64()),
             keys,
-            pa.array([at for at, _ in gone], pa.int64()),
+            pa.array([index for index, _ in deletes_in_part], pa.int64()),
             (
-                pa.array([["tags"] * c.alone for _, c in kept], UNAVAILABLE.type)
-                if any(c.alone for _, c in kept)
+                pa.array([["tags"] * c.keeps_tags for _, c in kept_changes], UNAVAILABLE.type)
+                if any(c.keeps_tags for _, c in kept_changes)
                 else None
             ),
         )
         if changed.num_rows:
-            stager.add(changed, every.slice(start, PER_WINDOW // 2).take(index))
-        rows, deletes, valid = rows + len(kept), deletes + len(gone), valid + sum(map(bool, part))
+            stager.add(changed, all_messages.slice(start, PER_WINDOW // 2).take(index))
+        rows, deletes, valid = (
+            rows + len(kept_changes),
+            deletes + len(deletes_in_part),
+            valid + sum(map(bool, part)),
+        )
     staging = stager.finish()
     n = split.stop - split.start
     counts = split_counts(

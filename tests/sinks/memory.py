@@ -16,12 +16,12 @@ from tests.sinks.world import SinkWorld
 class MemoryWorld(SinkWorld):
     """A table is its sink, so there is one process alone."""
 
-    def place(self, folder: Path, server: Any) -> str:
+    def new_location(self, folder: Path, server: Any) -> str:
         del server
         return str(folder)
 
-    def made(self, place: str, rows: pa.Schema, metadata: Mapping[str, str]) -> Any:
-        return MemoryBoth(place, rows, metadata)
+    def make_sink(self, location: str, rows: pa.Schema, metadata: Mapping[str, str]) -> Any:
+        return MemoryBoth(location, rows, metadata)
 
     def reopen(self, sink: Any) -> Any:
         return sink

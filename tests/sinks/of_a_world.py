@@ -26,7 +26,7 @@ class OfAWorld(SinkUnderTest):
         self.server = request.getfixturevalue(name) if name else None
 
     def make(self, tmp_path: Path, schema: pa.Schema, metadata: Mapping[str, str] = DEFAULT) -> Any:
-        return self.world.sink_at(self.world.place(tmp_path, self.server), schema, metadata)
+        return self.world.sink_at(self.world.new_location(tmp_path, self.server), schema, metadata)
 
     def reopen(self, sink: Any) -> Any:
         return self.world.reopen(sink)

@@ -207,7 +207,7 @@ def test_mistakes_are_told(stage: Stage, section: str, says: str) -> None:
     what it takes, and with its line if the section alone tells; no secret is repeated.
     """
     stage.sink(section)
-    said = stage.json("show", stage.spec, code=2)["error"]["message"]
-    assert says in said
-    assert "line 6: " in said or not says.startswith("sink.")
-    assert "hunter2" not in said.replace("@", "")
+    message = stage.json("show", stage.spec, code=2)["error"]["message"]
+    assert says in message
+    assert "line 6: " in message or not says.startswith("sink.")
+    assert "hunter2" not in message.replace("@", "")

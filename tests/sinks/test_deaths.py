@@ -40,21 +40,22 @@ def stage(
     """One place for all tests of a kind: it may need a server of its own."""
     folder: Path = tmp_path_factory.mktemp("deaths")
     kind = world_of(request.param)
-    with kind.placed(folder) as place:
-        kind.sink_at(place).prepare()
+    with kind.placed(folder) as location:
+        kind.sink_at(location).prepare()
         numbers = count()
-        job = Job(request.param, place, str(folder), 0, "none")
+        job = Job(request.param, location, str(folder), 0, "none")
         yield Stage(kind, job, numbers)
-        fresh = kind.sink_at(place)
+        fresh = kind.sink_at(location)
         report = verdict(kind, fresh, range(next(numbers)), job.rows)
         assert report.ok, f"over all tests: {report}"
         assert unmerged(fresh) == []
 
 
-def in_short(every: Sequence[str], *kept: str) -> list[object]:
+def short_parameters(parameters: Sequence[str], *kept_parameters: str) -> list[object]:
     """Parameters, of which `make test` takes these."""
     return [
-        value if value in kept else pytest.param(value, marks=pytest.mark.long) for value in every
+        value if value in kept_parameters else pytest.param(value, marks=pytest.mark.long)
+        for value in parameters
     ]
 
 
@@ -65,7 +66,7 @@ def ends(job: Job) -> int | None:
     return process.exitcode
 
 
-def holds(stage: Stage, number: int, first: str | None = None) -> None:
+def assert_holds(stage: Stage, number: int, first: str | None = None) -> None:
     """All of this window is there exactly once; `first`: by this attempt."""
     fresh = stage.kind.sink_at(stage.job.place)
     report = verdict_alone(stage.kind, fresh, number, stage.job.rows)
@@ -74,18 +75,18 @@ def holds(stage: Stage, number: int, first: str | None = None) -> None:
         assert fresh.look(window(number)).receipt.attempt == first
 
 
-@pytest.mark.parametrize("point", in_short(POINTS, "commit.before", "commit.after"))
-@pytest.mark.parametrize("how", in_short(("kill", "raise"), "kill"))
-def test_dead_at_a_point(stage: Stage, point: CrashPoint, how: str) -> None:
+@pytest.mark.parametrize("point", short_parameters(POINTS, "commit.before", "commit.after"))
+@pytest.mark.parametrize("death", short_parameters(("kill", "raise"), "kill"))
+def test_dead_at_a_point(stage: Stage, point: CrashPoint, death: str) -> None:
     """Killed, or failed: another attempt finds the commit exactly if it had been sent,
     and every message is there once.
     """
     job = stage.job.but(window=next(stage.numbers))
-    assert ends(job.but(attempt="first", crash=f"{point}:{how}")) == (
-        CRASHED if how == "raise" else -9
+    assert ends(job.but(attempt="first", crash=f"{point}:{death}")) == (
+        CRASHED if death == "raise" else -9
     )
     assert ends(job.but(attempt="retry")) == (ALREADY if point in stage.kind.arrived else DONE)
-    holds(stage, job.window, "first" if point in stage.kind.arrived else "retry")
+    assert_holds(stage, job.window, "first" if point in stage.kind.arrived else "retry")
 
 
 def test_dead_at_a_point_of_its_own(stage: Stage) -> None:
@@ -96,10 +97,10 @@ def test_dead_at_a_point_of_its_own(stage: Stage) -> None:
         job = stage.job.but(window=next(stage.numbers))
         assert ends(job.but(attempt="first", crash=f"{point}:kill")) == -9
         assert ends(job.but(attempt="retry")) == DONE
-        holds(stage, job.window, "retry")
+        assert_holds(stage, job.window, "retry")
 
 
-@pytest.mark.parametrize("point", in_short(POINTS, "commit.before"))
+@pytest.mark.parametrize("point", short_parameters(POINTS, "commit.before"))
 def test_a_zombie(stage: Stage, point: CrashPoint) -> None:
     """Stopped at a point, it wakes when its retry has finished: it reports the retry's
     receipt, and writes nothing.
@@ -121,7 +122,7 @@ def test_a_zombie(stage: Stage, point: CrashPoint) -> None:
     assert (zombie.exitcode, retry.exitcode) == (
         (DONE, ALREADY) if first == "zombie" else (ALREADY, DONE)
     )
-    holds(stage, job.window, first)
+    assert_holds(stage, job.window, first)
 
 
 @pytest.mark.some(2)
@@ -133,7 +134,7 @@ def test_a_retry_dies_too(stage: Stage, point: CrashPoint) -> None:
     assert ends(job.but(attempt="first", crash=f"{point}:kill")) == -9
     assert ends(job.but(attempt="second", crash=f"{following}:kill")) in {-9, ALREADY}
     assert ends(job.but(attempt="third")) in COMMITTED
-    holds(stage, job.window)
+    assert_holds(stage, job.window)
 
 
 KILLS = 10
@@ -163,5 +164,5 @@ def test_killed_at_any_moment(part: int, dice: random.Random, stage: Stage) -> N
         job = stage.job.but(window=next(stage.numbers))
         codes.append(meets(job.but(attempt="first"), took * (kill + dice.random()) / KILLS)[0])
         assert ends(job.but(attempt="retry")) in COMMITTED
-        holds(stage, job.window)
+        assert_holds(stage, job.window)
     assert -9 in codes, f"none was still alive to be killed: {codes}"

@@ -31,15 +31,15 @@ KINDS = {
 }
 
 
-def held(sink: Any) -> None:
+def ask_row_ranges(sink: Any) -> None:
     sink.audit().rows_held(window(0))
 
 
-def deep(sink: Any) -> None:
+def sum_contents(sink: Any) -> None:
     summed(sink.look(window(0)).receipt.splits, sink.audit().contents(window(0)), sink.metadata)
 
 
-def counted(sink: Any) -> None:
+def count_dead(sink: Any) -> None:
     sink.dead_letters.count(window(0), "a1")
 
 
@@ -47,17 +47,20 @@ def read(sink: Any) -> None:
     sink.dead_letters.read(window(0), "a1")
 
 
-def dead(sink: Any) -> None:
+def sum_dead(sink: Any) -> None:
     summed(
         sink.look(window(0)).receipt.splits, sink.dead_letters.contents(window(0)), DEFAULT, "a1"
     )
 
 
-ASKS: dict[bool, list[Callable[[Any], None]]] = {False: [held, deep], True: [counted, read, dead]}
+ASKS: dict[bool, list[Callable[[Any], None]]] = {
+    False: [ask_row_ranges, sum_contents],
+    True: [count_dead, read, sum_dead],
+}
 
 
-def made(tmp_path: Path, kind: str) -> Any:
-    sink = KINDS[kind].sink_at(KINDS[kind].place(tmp_path, None))
+def make_sink(tmp_path: Path, kind: str) -> Any:
+    sink = KINDS[kind].sink_at(KINDS[kind].new_location(tmp_path, None))
     sink.prepare()
     receipt, staged = staged_receipt(sink, 0)
     sink.commit_dead(receipt.plan, "a1", staged)
@@ -71,10 +74,12 @@ def test_a_file_that_is_gone_cut_or_flipped_is_told(tmp_path: Path, kind: str) -
     """Whatever verification and the dead letters' readers ask, the answer is a
     sentence; of a file that is gone or cut a finding.
     """
-    sink = made(tmp_path, kind)
-    every = [path for path in tmp_path.rglob("*-*.*") if "data" in path.parts and path.is_file()]
-    assert len(every) == 4
-    for path in {("_dead/" in str(path)): path for path in every}.values():
+    sink = make_sink(tmp_path, kind)
+    data_paths = [
+        path for path in tmp_path.rglob("*-*.*") if "data" in path.parts and path.is_file()
+    ]
+    assert len(data_paths) == 4
+    for path in {("_dead/" in str(path)): path for path in data_paths}.values():
         content = path.read_bytes()
         # of texts, counts tell the rest
         for harmed in (
@@ -84,8 +89,10 @@ def test_a_file_that_is_gone_cut_or_flipped_is_told(tmp_path: Path, kind: str) -
             for ask in ASKS["_dead/" in str(path)]:
                 with pytest.raises(RefusedError, match=r"gone|damaged"):
                     ask(sink)
-        for at in range(4, len(content), max(len(content) // 24, 1)):
-            path.write_bytes(content[:at] + bytes([content[at] ^ 0x80]) + content[at + 1 :])
+        for position in range(4, len(content), max(len(content) // 24, 1)):
+            path.write_bytes(
+                content[:position] + bytes([content[position] ^ 0x80]) + content[position + 1 :]
+            )
             for ask in ASKS["_dead/" in str(path)]:
                 with suppress(WindrowError):
                     ask(sink)
@@ -101,7 +108,7 @@ def test_a_disk_that_is_full_while_rows_are_staged(tmp_path: Path, kind: str, ro
     """Wherever in the file its room ends: it is said, and what cleans up behind it says
     nothing else.
     """
-    sink = made(tmp_path, kind)
+    sink = make_sink(tmp_path, kind)
     planned = plan(sink, 1)
     split = planned.splits[0]
     stager, letters = (

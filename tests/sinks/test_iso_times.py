@@ -44,24 +44,24 @@ EDGES: list[tuple[pa.DataType, type[Any], list[int], list[int]]] = [
 SPLIT = Split("shop.orders", 1, 0, 10)
 
 
-def _of(kind: pa.DataType, width: type[Any], numbers: list[int]) -> pa.Array:
+def _time_array(kind: pa.DataType, width: type[Any], numbers: list[int]) -> pa.Array:
     return pa.array(np.array(numbers, width)).view(kind)
 
 
 @pytest.mark.parametrize(("kind", "width", "good", "bad"), EDGES)
 def test_edges(kind: pa.DataType, width: type[Any], good: list[int], bad: list[int]) -> None:
     """The first and the last moment of the years 1 to 9999 have a text, and no other has."""
-    assert find_outside_calendar({"t": _of(kind, width, good)}) is None
+    assert find_outside_calendar({"t": _time_array(kind, width, good)}) is None
     for number in bad:
-        found = find_outside_calendar({"t": _of(kind, width, [*good, number, number])})
-        assert found is not None
-        assert (found[0].tolist(), found[1]) == (
+        misfits = find_outside_calendar({"t": _time_array(kind, width, [*good, number, number])})
+        assert misfits is not None
+        assert (misfits[0].tolist(), misfits[1]) == (
             [len(good), len(good) + 1],
             f"column t {OUTSIDE_CALENDAR}",
         )
 
 
-ODD = _of(DAY, np.int32, [0, 2**31 - 1, 0])
+ODD = _time_array(DAY, np.int32, [0, 2**31 - 1, 0])
 UNDER_NULL = pa.StructArray.from_arrays([ODD], ["d"], mask=pa.array([False, True, False]))
 LISTS = pa.ListArray.from_arrays(pa.array([0, 0, None, 1, 3], pa.int32()), ODD)
 MAPS = pa.MapArray.from_arrays(pa.array([0, 0, 1, 3], pa.int32()), pa.array(["a", "b", "c"]), ODD)
@@ -85,8 +85,8 @@ def test_it_is_found_however_deep(column: pa.Array, row: int | None) -> None:
     """In structs, lists and maps, cut or not, at the row that holds it; what lies under
     a null is nobody's.
     """
-    found = find_outside_calendar({"ok": pa.array([None] * len(column), DAY), "x": column})
-    assert (None if found is None else (found[0].tolist(), found[1])) == (
+    misfits = find_outside_calendar({"ok": pa.array([None] * len(column), DAY), "x": column})
+    assert (None if misfits is None else (misfits[0].tolist(), misfits[1])) == (
         None if row is None else ([row], f"column x {OUTSIDE_CALENDAR}")
     )
 
@@ -113,7 +113,7 @@ def test_what_has_no_text_is_refused_at_its_offset(
     of the value; where it is a number it may be any.
     """
     arrow, width, number = which
-    column = _of(arrow, width, [0, 0, number])
+    column = _time_array(arrow, width, [0, 0, number])
     layout = RowLayout(
         pa.schema([pa.field("n", pa.int64()), pa.field("t", arrow)]),
         {"window": DEFAULT["window"]},
@@ -153,7 +153,7 @@ def test_json_in_a_database() -> None:
     """A date within a `jsonb` is one that the server reads; a column of dates holds the
     others itself.
     """
-    found = unstorable(pa.record_batch([pa.StructArray.from_arrays([ODD], ["d"])], ["s"]))
-    assert found is not None
-    assert (found[0].tolist(), found[1]) == ([1], f"column s {OUTSIDE_CALENDAR}")
-    assert len(copy_rows(pa.record_batch([_of(DAY, np.int32, [2_932_897])], ["d"])))
+    misfits = unstorable(pa.record_batch([pa.StructArray.from_arrays([ODD], ["d"])], ["s"]))
+    assert misfits is not None
+    assert (misfits[0].tolist(), misfits[1]) == ([1], f"column s {OUTSIDE_CALENDAR}")
+    assert len(copy_rows(pa.record_batch([_time_array(DAY, np.int32, [2_932_897])], ["d"])))

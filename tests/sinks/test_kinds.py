@@ -26,7 +26,7 @@ ATTRIBUTES = {
 }
 
 
-def refused(sink: object) -> str:
+def refusal_of(sink: object) -> str:
     """What is said of a section."""
     with pytest.raises(SpecError) as caught:
         parse_spec({**ATTRIBUTES, "sink": sink}, Path("/tmp"))
@@ -35,10 +35,10 @@ def refused(sink: object) -> str:
 
 def schema_mistakes(sink: object) -> list[str]:
     """What the schema for editors says of it."""
-    found = Draft202012Validator(Attributes.model_json_schema()).iter_errors(
+    errors = Draft202012Validator(Attributes.model_json_schema()).iter_errors(
         {**ATTRIBUTES, "sink": sink}
     )
-    return [f"{'.'.join(map(str, error.absolute_path))}: {error.message}" for error in found]
+    return [f"{'.'.join(map(str, error.absolute_path))}: {error.message}" for error in errors]
 
 
 @pytest.mark.parametrize("name", ["hudi", "Delta", "", 7, None, ["delta"]])
@@ -46,8 +46,8 @@ def test_an_unknown_kind_is_refused_with_those_there_are(name: object) -> None:
     """Whatever stands there that is no kind, the mistake is told at `sink.kind`, with the kind
     that is meant, or else with all of them.
     """
-    said = "did you mean delta?" if "elta" in str(name) else f"known are {', '.join(KINDS)}"
-    assert f"sink.kind: there is no such kind here; {said}" in refused(
+    hint = "did you mean delta?" if "elta" in str(name) else f"known are {', '.join(KINDS)}"
+    assert f"sink.kind: there is no such kind here; {hint}" in refusal_of(
         {"kind": name, "path": "lake"}
     )
 
@@ -68,18 +68,18 @@ def test_options_belong_to_their_kind() -> None:
         ).sink_path()
         == "/tmp/x#y"
     )
-    said = refused({"kind": "sqlite", "path": "x", "evolve": "none"})
-    assert "sink.evolve: unknown key; known are kind, path, table" in said
-    assert "sink.table: is missing" in said
-    assert "sink.paht: unknown key; did you mean path?" in refused({"paht": "x"})
-    assert "sink: must be a mapping" in refused("lake")
+    message = refusal_of({"kind": "sqlite", "path": "x", "evolve": "none"})
+    assert "sink.evolve: unknown key; known are kind, path, table" in message
+    assert "sink.table: is missing" in message
+    assert "sink.paht: unknown key; did you mean path?" in refusal_of({"paht": "x"})
+    assert "sink: must be a mapping" in refusal_of("lake")
 
 
 def test_a_secret_in_a_path_is_not_repeated() -> None:
     """A table's place is kept for ever: a password in it is refused, and not shown."""
-    said = refused({"path": "s3://user:hunter2@bucket/t"})
-    assert "sink.path: must not hold a user or a password" in said
-    assert "hunter2" not in said
+    message = refusal_of({"path": "s3://user:hunter2@bucket/t"})
+    assert "sink.path: must not hold a user or a password" in message
+    assert "hunter2" not in message
 
 
 @pytest.mark.parametrize(
@@ -102,9 +102,11 @@ def test_a_secret_in_a_path_is_not_repeated() -> None:
 )
 def test_editors_get_the_options_of_each_kind(sink: dict[str, Any], says: list[str]) -> None:
     """The schema of a spec holds a section against its own kind alone."""
-    found = schema_mistakes(sink)
-    assert len(found) == len(says), found
-    assert all(any(mistake.startswith(wanted) for mistake in found) for wanted in says), found
+    mistakes = schema_mistakes(sink)
+    assert len(mistakes) == len(says), mistakes
+    assert all(any(mistake.startswith(expected) for mistake in mistakes) for expected in says), (
+        mistakes
+    )
 
 
 def test_every_line_of_the_table_leads_to_a_kind() -> None:

@@ -32,7 +32,7 @@ HEADER = st.tuples(st.sampled_from(["", "a", "b", "ä"]), st.none() | st.binary(
 LATER = [name for name in TYPES if name not in ALWAYS]
 
 
-def made(tmp_path: Path, metadata: Mapping[str, str]) -> DeltaBoth:
+def make_sink(tmp_path: Path, metadata: Mapping[str, str]) -> DeltaBoth:
     """Prepared as all of these tests do."""
     sink = DeltaBoth(str(tmp_path / "orders"), ROWS, metadata)
     sink.prepare()
@@ -55,12 +55,12 @@ def test_headers_as_a_map(
     """
     first = data.draw(st.integers(0, len(messages)))
     count = data.draw(st.integers(0, len(messages) - first))
-    found = last_headers(pa.array(messages, HEADERS).slice(first, count))
-    found.validate(full=True)
-    assert [dict(m) for m in found.to_pylist()] == [
+    headers = last_headers(pa.array(messages, HEADERS).slice(first, count))
+    headers.validate(full=True)
+    assert [dict(m) for m in headers.to_pylist()] == [
         dict(m) for m in messages[first : first + count]
     ]
-    assert [len(m) for m in found.to_pylist()] == [
+    assert [len(m) for m in headers.to_pylist()] == [
         len(dict(m)) for m in messages[first : first + count]
     ]
 
@@ -75,9 +75,9 @@ def test_ordinals_number_the_rows_of_each_message(
     offsets = [first + 3 * i for i, count in enumerate(rows) for _ in range(count)]
     skipped = sum(rows[: data.draw(st.integers(0, len(rows)))])
     messages = pa.record_batch({"offset": pa.array(offsets, pa.int64())}).slice(skipped)
-    (found,) = columns(["ordinal"], messages, "a1")
-    assert found.type == pa.int32()
-    assert found.to_pylist() == [n for count in rows for n in range(count)][skipped:]
+    (ordinals,) = columns(["ordinal"], messages, "a1")
+    assert ordinals.type == pa.int32()
+    assert ordinals.to_pylist() == [n for count in rows for n in range(count)][skipped:]
 
 
 def test_headers_without_equal_keys_keep_their_order() -> None:
@@ -90,7 +90,7 @@ def test_the_columns_of_a_table(tmp_path: Path) -> None:
     """In one order, the window's last; never null are only those that no table goes
     without, so that all others can be added later.
     """
-    fields = DeltaTable(made(tmp_path, RENAMED).uri).schema().fields
+    fields = DeltaTable(make_sink(tmp_path, RENAMED).uri).schema().fields
     assert [f.name for f in fields] == [*ROWS.names, *RENAMED.values()]
     assert {f.name for f in fields if not f.nullable} == {"id", *(RENAMED[name] for name in ALWAYS)}
 
@@ -101,10 +101,10 @@ def test_a_metadata_column_can_be_added_later(tmp_path: Path, name: str) -> None
     ones values; also where staging came before.
     """
     base = {n: c for n, c in DEFAULT.items() if n in ALWAYS}
-    old = made(tmp_path, base)
+    old = make_sink(tmp_path, base)
     commit(old, 0)
     early = staged_receipt(old, 1)
-    new = made(tmp_path, base | {name: "extra"})
+    new = make_sink(tmp_path, base | {name: "extra"})
     assert isinstance(old.commit(*early), Done)
     commit(new, 2)
     rows = DeltaTable(new.uri).to_pyarrow_table()
@@ -132,10 +132,10 @@ def test_any_other_change_of_an_existing_table_is_refused(
     """A metadata column that is left out or renamed later is a changed schema, as any
     column is; nothing is done.
     """
-    commit(made(tmp_path, DEFAULT), 0)
+    commit(make_sink(tmp_path, DEFAULT), 0)
     version = DeltaTable(str(tmp_path / "orders")).version()
     with pytest.raises(SchemaChangedError, match=says):
-        made(tmp_path, metadata)
+        make_sink(tmp_path, metadata)
     assert DeltaTable(str(tmp_path / "orders")).version() == version
 
 
@@ -143,12 +143,12 @@ def test_a_look_with_another_window_column_is_refused(tmp_path: Path) -> None:
     """Also where nothing is prepared: a replacement by the wrong column would take
     other windows' rows with it.
     """
-    commit(made(tmp_path, RENAMED), 0)
-    other = DeltaBoth(str(tmp_path / "orders"), ROWS)
+    commit(make_sink(tmp_path, RENAMED), 0)
+    other_sink = DeltaBoth(str(tmp_path / "orders"), ROWS)
     for ask in (
-        lambda: other.look(window(0)),
-        lambda: list(other.receipts()),
-        lambda: other.commit(*staged_receipt(other, 1)),
+        lambda: other_sink.look(window(0)),
+        lambda: list(other_sink.receipts()),
+        lambda: other_sink.commit(*staged_receipt(other_sink, 1)),
     ):
         with pytest.raises(SchemaChangedError, match="partitioned by kafka-window"):
             ask()
@@ -158,11 +158,11 @@ def test_filters_find_their_rows(tmp_path: Path) -> None:
     """Maps, lists and bytes beside them hide no row from a reader that filters, on a
     column that Delta keeps bounds of or on none.
     """
-    sink = made(tmp_path, RENAMED)
+    sink = make_sink(tmp_path, RENAMED)
     for number in range(3):
         commit(sink, number)
     data = DeltaTable(sink.uri).to_pyarrow_dataset()
-    asked: list[tuple[Any, int]] = [
+    predicates: list[tuple[Any, int]] = [
         (ds.field("kafka-offset") == 11, 2),
         (ds.field("id") == "1-21", 1),
         (ds.field("kafka-window") == window(1).key, 18),
@@ -172,7 +172,7 @@ def test_filters_find_their_rows(tmp_path: Path) -> None:
         (ds.field("kafka-attempt") == "a1", 54),
         (ds.field("kafka-timestamp-type") == "LogAppendTime", 0),
     ]
-    for filter_, expected in asked:
+    for filter_, expected in predicates:
         assert data.to_table(filter=filter_).num_rows == expected, str(filter_)
     query = """select count(*) from t where "kafka-offset" = 11 and "kafka-attempt" = 'a1'"""
     assert (
@@ -185,7 +185,7 @@ def test_filters_find_their_rows(tmp_path: Path) -> None:
 
 def test_the_janitor_knows_what_counts(tmp_path: Path) -> None:
     """With a renamed window column too it takes what no commit names, and nothing else."""
-    sink = made(tmp_path, RENAMED)
+    sink = make_sink(tmp_path, RENAMED)
     commit(sink, 0)
     committed = staged_paths(sink.uri)
     staged_receipt(sink, 1)
@@ -197,7 +197,7 @@ def test_the_janitor_knows_what_counts(tmp_path: Path) -> None:
 
 def test_rows_are_counted_under_any_name(tmp_path: Path) -> None:
     """What verification asks of a table goes by the mapping too."""
-    sink = made(tmp_path, RENAMED | {"topic": 'the-"topic"'})
+    sink = make_sink(tmp_path, RENAMED | {"topic": 'the-"topic"'})
     commit(sink, 0)
     rows = sink.audit()
     assert rows.windows() == {window(0).key}

@@ -24,13 +24,13 @@ def test_notes_of_dead_letters_are_injective(a: str, b: str, c: str, d: str) -> 
     """Two attempts never share a note, whatever pipelines and attempts are called; and
     a note says whose it is.
     """
-    one, other = Window(a, 1, 2), Window(c, 1, 2)
-    assert (note("dead", one, b) == note("dead", other, d)) == ((a, b) == (c, d))
-    assert note("dead", one, b) != note("published", one, b)
+    first_window, second_window = Window(a, 1, 2), Window(c, 1, 2)
+    assert (note("dead", first_window, b) == note("dead", second_window, d)) == ((a, b) == (c, d))
+    assert note("dead", first_window, b) != note("published", first_window, b)
     assert (
-        DeadLetterTable.window_of_note(note("dead", one, b), "dead"),
-        DeadLetterTable.window_of_note(note("dead", one, b), "published"),
-    ) == ((one.key, b), None)
+        DeadLetterTable.window_of_note(note("dead", first_window, b), "dead"),
+        DeadLetterTable.window_of_note(note("dead", first_window, b), "published"),
+    ) == ((first_window.key, b), None)
 
 
 @given(TEXT, TEXT)

@@ -49,40 +49,47 @@ KINDS = ("memory", "delta", "delta-keyed", "files", "iceberg", "postgres", "sqli
 class Course:
     """Where two runs race. `breaks`: breaks the run that is late, which waits for no lock then.
 
-    `told`: the receipts of all commits that were said to be done.
+    `reported`: the receipts of all commits that were said to be done.
     """
 
     def __init__(self, world: SinkWorld, breaks: Break | None = None) -> None:
-        self.world, self.breaks, self.told = world, breaks, list[Receipt]()
+        self.world, self.breaks, self.reported = world, breaks, list[Receipt]()
 
-    def run(self, race: Race, place: str) -> Report:
+    def run(self, race: Race, location: str) -> Report:
         """What was told, the table must hold: the checker says whether it does."""
-        early = self.world.sink_at(place)
+        early = self.world.sink_at(location)
         early.prepare()
         race(self, early, self.world.reopen(early))
-        fresh, known = self.world.reopen(early), dict[TopicPartition, dict[int, object]]()
-        for split in (split for made in self.told for split in made.plan.splits):
+        fresh, ids_by_partition = (
+            self.world.reopen(early),
+            dict[TopicPartition, dict[int, object]](),
+        )
+        for split in (
+            split for window_receipt in self.reported for split in window_receipt.plan.splits
+        ):
             offsets = range(split.start, split.stop)
-            known.setdefault(split.tp, {}).update({o: identity(split.tp, o) for o in offsets})
+            ids_by_partition.setdefault(split.tp, {}).update(
+                {o: identity(split.tp, o) for o in offsets}
+            )
         try:
             receipts = [c.receipt for c in fresh.receipts()]
-            return check(known, self.world.pieces(fresh), [], receipts, content="id")
+            return check(ids_by_partition, self.world.pieces(fresh), [], receipts, content="id")
         except WindrowError as error:
             return Report(receipts=(str(error),))
 
-    def commit(self, sink: Any, made: Receipt, staged: Sequence[Staged]) -> None:
-        if isinstance(sink.commit(made, staged), Done | AlreadyDone):
-            self.told.append(made)
+    def commit(self, sink: Any, window_receipt: Receipt, staged: Sequence[Staged]) -> None:
+        if isinstance(sink.commit(window_receipt, staged), Done | AlreadyDone):
+            self.reported.append(window_receipt)
 
-    def late(self, sink: Any, made: Any, staged: Any, turn: Callable[[], object]) -> None:
+    def late(self, sink: Any, window_receipt: Any, staged: Any, turn: Callable[[], object]) -> None:
         """The commit of the late run, which is overtaken between its look and its put."""
         if self.breaks is None:
-            self.world.overtaken(sink, turn)
+            self.world.let_overtake(sink, turn)
         else:
             self.breaks(sink)
             in_between(sink, turn)
         with suppress(WindrowError if self.breaks is None else Exception):
-            self.commit(sink, made, staged)
+            self.commit(sink, window_receipt, staged)
 
 
 def _meet(numbers: tuple[int, int], generation: int, course: Course, early: Any, late: Any) -> None:
@@ -114,25 +121,27 @@ RACES: dict[str, Race] = {
 }
 
 
-def of(kind: str) -> SinkWorld:
+def make_world(kind: str) -> SinkWorld:
     return MemoryWorld() if kind == "memory" else world_of(kind)
 
 
 @pytest.fixture
-def place(request: pytest.FixtureRequest, kind: str, tmp_path: Path) -> str:
-    server = of(kind).server
-    return of(kind).place(tmp_path, request.getfixturevalue(server) if server else None)
+def location(request: pytest.FixtureRequest, kind: str, tmp_path: Path) -> str:
+    server = make_world(kind).server
+    return make_world(kind).new_location(
+        tmp_path, request.getfixturevalue(server) if server else None
+    )
 
 
 @pytest.mark.some(10)
 @pytest.mark.parametrize("race", RACES)
 @pytest.mark.parametrize("kind", KINDS)
-def test_the_real_sink_wins(kind: str, place: str, race: str) -> None:
+def test_the_real_sink_wins(kind: str, location: str, race: str) -> None:
     """A looks; B runs from beginning to end; A writes: of each message that was told to be there
     one row is there.
     """
-    found = Course(of(kind)).run(RACES[race], place)
-    assert found.ok, str(found)
+    race_report = Course(make_world(kind)).run(RACES[race], location)
+    assert race_report.ok, str(race_report)
 
 
 TWINS: list[tuple[str, Break, str]] = [
@@ -159,6 +168,6 @@ TWINS: list[tuple[str, Break, str]] = [
 
 @pytest.mark.some(10)
 @pytest.mark.parametrize(("kind", "twin", "race"), TWINS)
-def test_the_checker_catches_the_twin(kind: str, place: str, twin: Break, race: str) -> None:
+def test_the_checker_catches_the_twin(kind: str, location: str, twin: Break, race: str) -> None:
     """A row is there twice, a window is lost, or its log is torn."""
-    assert not Course(of(kind), twin).run(RACES[race], place).ok
+    assert not Course(make_world(kind), twin).run(RACES[race], location).ok

@@ -24,7 +24,7 @@ FILES = ("delta", "files", "iceberg")
 """Kinds whose receipts are files."""
 
 
-def gone(file: Path) -> None:
+def remove(file: Path) -> None:
     file.unlink()
 
 
@@ -32,12 +32,12 @@ def cut(file: Path) -> None:
     file.write_bytes(file.read_bytes()[:-50])
 
 
-def changed(file: Path) -> None:
+def change_attempt(file: Path) -> None:
     file.write_bytes(file.read_bytes().replace(b'"a1"', b'"a2"'))
 
 
 HARMS: list[tuple[str, Callable[[Path], None] | str]] = [
-    *((kind, harm) for kind in FILES for harm in (gone, cut, changed)),
+    *((kind, harm) for kind in FILES for harm in (remove, cut, change_attempt)),
     *(
         ("sqlite", f"{harm} WHERE window = '{window(0).key}'")
         for harm in (
@@ -85,24 +85,24 @@ def commit(sink: Any, number: int, attempt: str = "a1") -> Any:
 def test_the_text_of_another_generation(tmp_path: Path) -> None:
     """What the ledger keeps of a receipt is its own text, also once a later one replaced it."""
     world = world_of("sqlite")
-    made = world.sink_at(world.place(tmp_path, None))
-    made.prepare()
-    first = commit(made, 0).committed.receipt
-    text = made.receipt_text(first)
-    assert isinstance(made.commit(*staged_receipt(made, 0, 1, "b1")), Done)
-    assert made.receipt_text(first) == text
-    assert made.receipt_text(made.look(window(0)).receipt) != text
+    sink = world.sink_at(world.new_location(tmp_path, None))
+    sink.prepare()
+    first = commit(sink, 0).committed.receipt
+    text = sink.receipt_text(first)
+    assert isinstance(sink.commit(*staged_receipt(sink, 0, 1, "b1")), Done)
+    assert sink.receipt_text(first) == text
+    assert sink.receipt_text(sink.look(window(0)).receipt) != text
 
 
 @pytest.mark.parametrize("kind", ["delta", "iceberg", "sqlite"])
 def test_columns_that_nobody_asks_for_are_not_read(kind: str, tmp_path: Path) -> None:
     """Dead letters are counted by their attempts alone, however long their messages are."""
     world = world_of(kind)
-    made = world.sink_at(world.place(tmp_path, None))
-    made.prepare()
-    refused, staged = staged_receipt(made, 0)
-    made.commit_dead(refused.plan, refused.attempt, staged)
-    with made.dead_letters.store.reading() as state:
+    sink = world.sink_at(world.new_location(tmp_path, None))
+    sink.prepare()
+    refused, staged = staged_receipt(sink, 0)
+    sink.commit_dead(refused.plan, refused.attempt, staged)
+    with sink.dead_letters.store.reading() as state:
         names = {name for b in state.scan(window(0), ["attempt"]) for name in b.schema.names}
     assert names - {"_window"} == {"attempt"}
 
@@ -117,16 +117,16 @@ def test_what_is_kept_of_a_window_is_told_and_restored(
     """
     world, key = world_of(kind), window(0).key
     server = request.getfixturevalue(world.server) if world.server else None
-    made = world.sink_at(world.place(tmp_path, server))
-    made.prepare()
-    text = made.receipt_text(commit(made, 0).committed.receipt)
-    other = made.receipt_text(commit(made, 1).committed.receipt)
-    before = [c.receipt for c in made.receipts()]
-    apply(made, kind, harm, tmp_path)
-    sink = world.reopen(made)
-    unreadable = [one for one in sink.audit().receipts() if isinstance(one, Unreadable)]
-    assert {one.key for one in unreadable} - {"x"} == {key}
-    assert all("--restore-receipts" in one.do for one in unreadable if one.key == key)
+    sink_before = world.sink_at(world.new_location(tmp_path, server))
+    sink_before.prepare()
+    text = sink_before.receipt_text(commit(sink_before, 0).committed.receipt)
+    other_text = sink_before.receipt_text(commit(sink_before, 1).committed.receipt)
+    receipts = [c.receipt for c in sink_before.receipts()]
+    apply(sink_before, kind, harm, tmp_path)
+    sink = world.reopen(sink_before)
+    unreadable = [receipt for receipt in sink.audit().receipts() if isinstance(receipt, Unreadable)]
+    assert {receipt.key for receipt in unreadable} - {"x"} == {key}
+    assert all("--restore-receipts" in receipt.do for receipt in unreadable if receipt.key == key)
     assert sink.committed([window(0), window(2)]) == {window(0)}
     for ask in (
         lambda: list(sink.receipts()),
@@ -137,17 +137,17 @@ def test_what_is_kept_of_a_window_is_told_and_restored(
             ask()
     if kind in FILES:
         assert isinstance(commit(sink, 5), Done)
-        before.append(sink.look(window(5)).receipt)
+        receipts.append(sink.look(window(5)).receipt)
     audit = sink.audit()
-    for wrong in (other, f"{text} ") if kind in FILES else (other,):
+    for wrong_text in (other_text, f"{text} ") if kind in FILES else (other_text,):
         with pytest.raises(RefusedError):
-            audit.restore(window(0), wrong)
+            audit.restore(window(0), wrong_text)
     audit.restore(window(0), text, dry_run=True)
     with pytest.raises(DamagedError):
         sink.look(window(0))
     audit.restore(window(0), text)
-    assert [c.receipt for c in sink.receipts()] == before
-    assert sink.receipt_text(before[0]) == text
+    assert [c.receipt for c in sink.receipts()] == receipts
+    assert sink.receipt_text(receipts[0]) == text
     assert isinstance(commit(sink, 0, "again"), AlreadyDone)
     with pytest.raises(RefusedError, match="is not committed"):
         audit.restore(window(9), text)

@@ -16,7 +16,7 @@ import pytest
 
 from tests.protocols.numbered import Manifests, NumberedLog
 from tests.protocols.pointer import Catalog
-from tests.protocols.traces import Recorder, refused
+from tests.protocols.traces import Recorder, refused_events
 from tests.sinks.delta.twins import lets_delta_rs_retry
 from tests.sinks.files.twins import overwrites, takes_the_next_free_number
 from tests.sinks.iceberg.twins import lets_pyiceberg_retry
@@ -24,10 +24,10 @@ from tests.sinks.traced import (
     Make,
     Recorded,
     SharedTraces,
-    commits,
-    follows,
-    killed,
-    recorded,
+    commit_window,
+    follow_trace,
+    is_killed,
+    record_sink,
     recorder,
     steps,
 )
@@ -64,8 +64,8 @@ class RecordedTable(Recorded):
     window = ""
     loses: bool | None = None
 
-    def listened_to(self, recorder: Recorder, who: str) -> Any:
-        on_put(self, self._told)
+    def listen(self, recorder: Recorder, who: str) -> Any:
+        on_put(self, self._record_put)
         store: Any = self.store  # type: ignore[attr-defined]
         writing = store.writing
 
@@ -74,43 +74,46 @@ class RecordedTable(Recorded):
             with ExitStack() as stack:
                 with self.recorder.step(self.who, "look") as reply:
                     state = stack.enter_context(writing())
-                    held = committed_by_key(state, [self.window]).get(self.window)
-                    reply(None if held is None else held.receipt.attempt, state.version - 1)
+                    committed_window = committed_by_key(state, [self.window]).get(self.window)
+                    reply(
+                        None if committed_window is None else committed_window.receipt.attempt,
+                        state.version - 1,
+                    )
                 yield state
 
         store.writing = looks
-        return super().listened_to(recorder, who)
+        return super().listen(recorder, who)
 
     def commit(self, receipt: Receipt, staged: Sequence[Staged]) -> Outcome:
         self.window = receipt.window.key
         return super().commit(receipt, staged)
 
-    def _told(self, state: Any, change: TableChange) -> Answer:
+    def _record_put(self, state: Any, change: TableChange) -> Answer:
         arrives, self.loses = self.loses, None
         with self.recorder.step(self.who, "put", state.version) as reply:
-            answer: Answer = Unanswered("") if arrives is False else state.put(change)
+            put_answer: Answer = Unanswered("") if arrives is False else state.put(change)
             if arrives is not None:
-                answer = Unanswered("the answer was lost")
-            reply({Written: "ok", Conflict: "taken", Unanswered: "unknown"}[type(answer)])
-        return answer
+                put_answer = Unanswered("the answer was lost")
+            reply({Written: "ok", Conflict: "taken", Unanswered: "unknown"}[type(put_answer)])
+        return put_answer
 
 
-def opened(kind: str, place: str, recorder: Recorder, who: str) -> Any:
+def open_recorded(kind: str, location: str, recorder: Recorder, who: str) -> Any:
     """A run's sink, recorded."""
-    return recorded(world_of(kind).sink_at(place), recorder, who, RecordedTable)
+    return record_sink(world_of(kind).sink_at(location), recorder, who, RecordedTable)
 
 
 @pytest.fixture
 def make(kind: str, tmp_path: Path, recorder: Recorder) -> Make:
     """Runs' sinks on one prepared table."""
-    place = world_of(kind).place(tmp_path / "table", None)
-    world_of(kind).sink_at(place).prepare()
-    return partial(opened, kind, place, recorder)
+    location = world_of(kind).new_location(tmp_path / "table", None)
+    world_of(kind).sink_at(location).prepare()
+    return partial(open_recorded, kind, location, recorder)
 
 
 def _killed_at(make: Make, point: CrashPoint) -> None:
     os.environ["WINDROW_CRASH"] = f"{point}:kill"
-    commits(make("A"))
+    commit_window(make("A"))
 
 
 class NumberedTraces(SharedTraces):
@@ -125,9 +128,9 @@ class NumberedTraces(SharedTraces):
     def test_a_race_is_followed(self, make: Make, recorder: Recorder) -> None:
         """A looks; B runs from beginning to end; A's put is taken, and it looks again."""
         waiting = make("A")
-        in_between(waiting, partial(commits, make("B")))
-        assert isinstance(commits(waiting), AlreadyDone)
-        assert steps(follows(self.model(), recorder)) == [
+        in_between(waiting, partial(commit_window, make("B")))
+        assert isinstance(commit_window(waiting), AlreadyDone)
+        assert steps(follow_trace(self.model(), recorder)) == [
             ("A", "keep_letters", "ok"),
             ("A", "look", None),
             ("B", "keep_letters", "ok"),
@@ -142,8 +145,8 @@ class NumberedTraces(SharedTraces):
         """Whether the put arrived or not, the sink looks, and puts only what isn't there."""
         losing = make("A")
         losing.loses = arrives
-        assert isinstance(commits(losing), Done)
-        trace = follows(self.model(), recorder)
+        assert isinstance(commit_window(losing), Done)
+        trace = follow_trace(self.model(), recorder)
         assert [e.reply for e in trace if e.name == "put"] == (
             ["unknown"] if arrives else ["unknown", "ok"]
         )
@@ -151,15 +154,17 @@ class NumberedTraces(SharedTraces):
     @pytest.mark.parametrize("point", ["commit.before", "commit.after"])
     def test_a_kill_is_followed(self, make: Make, recorder: Recorder, point: CrashPoint) -> None:
         """A is killed right before or behind its put; B finds what A left."""
-        assert killed(_killed_at, make, point)
-        assert isinstance(commits(make("B")), AlreadyDone if point == "commit.after" else Done)
-        follows(self.model(), recorder)
+        assert is_killed(_killed_at, make, point)
+        assert isinstance(
+            commit_window(make("B")), AlreadyDone if point == "commit.after" else Done
+        )
+        follow_trace(self.model(), recorder)
 
     def test_a_trace_without_a_look_is_not_followed(self, make: Make, recorder: Recorder) -> None:
         """A put that nothing was looked at before is no step of the model's."""
-        commits(make("A"))
+        commit_window(make("A"))
         trace = [e for e in recorder.trace() if e.name != "look"]
-        assert [e.name for e in refused(self.model(), "one window twice", trace)] == ["put"]
+        assert [e.name for e in refused_events(self.model(), "one window twice", trace)] == ["put"]
 
 
 @once
@@ -192,7 +197,7 @@ class TestIceberg(NumberedTraces):
 
 @pytest.mark.some(3)
 @pytest.mark.parametrize(
-    ("kind", "twin", "at"),
+    ("kind", "twin", "version"),
     [
         ("delta", lets_delta_rs_retry, 0),
         ("delta-keyed", writes_on_the_newest, 1),
@@ -204,15 +209,15 @@ class TestIceberg(NumberedTraces):
     ],
 )
 def test_a_twin_is_not_followed(
-    kind: str, make: Make, recorder: Recorder, twin: Break, at: int
+    kind: str, make: Make, recorder: Recorder, twin: Break, version: int
 ) -> None:
     """A put that is answered ok under a number that was taken, or another number than the one
     behind the look: the models can't.
     """
     waiting = make("A")
     twin(waiting)
-    in_between(waiting, partial(commits, make("B"), window=int(kind == "delta-keyed")))
-    commits(waiting)
+    in_between(waiting, partial(commit_window, make("B"), window=int(kind == "delta-keyed")))
+    commit_window(waiting)
     model = {"files": Manifests, "iceberg": Catalog}.get(kind, NumberedLog)
-    first, *_ = refused(model(), "one window twice", recorder.trace())
-    assert (first.who, first.name, first.at, first.reply) == ("A", "put", at, "ok")
+    first, *_ = refused_events(model(), "one window twice", recorder.trace())
+    assert (first.who, first.name, first.target, first.reply) == ("A", "put", version, "ok")

@@ -45,16 +45,16 @@ ODD = "we\"i'rd {x}, $1 select; 日本\\"
 
 def comes_back(sink: Any, rows: pa.RecordBatch) -> None:
     """Rows are written, committed, and read back as they were, with their checksums."""
-    made = commit_rows(sink, rows)
-    back = summed(made.splits, sink.audit().contents(made.window), sink.metadata)
-    assert (back.checksums, back.outside) == (tuple(s.checksums.rows for s in made.splits), 0)
-    batches = list(sink.audit().contents(made.window))
+    receipt = commit_rows(sink, rows)
+    back = summed(receipt.splits, sink.audit().contents(receipt.window), sink.metadata)
+    assert (back.checksums, back.outside) == (tuple(s.checksums.rows for s in receipt.splits), 0)
+    batches = list(sink.audit().contents(receipt.window))
     for field in rows.schema:
         if isinstance(sink, PostgresBoth) and pa.types.is_nested(field.type):
             continue  # jsonb keeps neither the order of keys nor -0.0, which no checksum sees
         read = [repr(value) for batch in batches for value in batch[field.name].to_pylist()]
-        wanted = [repr(value) for value in rows[field.name].to_pylist()] * len(made.splits)
-        assert sorted(read) == sorted(wanted), field.name
+        expected = [repr(value) for value in rows[field.name].to_pylist()] * len(receipt.splits)
+        assert sorted(read) == sorted(expected), field.name
 
 
 @pytest.mark.parametrize("kind", WORLDS)
@@ -75,7 +75,7 @@ def test_every_value_comes_back(request: pytest.FixtureRequest, tmp_path: Path, 
         arrays["deep"] = pa.array([{ODD: None}] * longest, pa.struct([(ODD, pa.int64())]))
     server = request.getfixturevalue(world.server) if world.server else None
     rows = pa.RecordBatch.from_pydict(arrays)
-    comes_back(world.sink_at(world.place(tmp_path, server), rows.schema), rows)
+    comes_back(world.sink_at(world.new_location(tmp_path, server), rows.schema), rows)
 
 
 @pytest.mark.some(2)
@@ -89,10 +89,11 @@ def test_whatever_a_column_can_hold_comes_back(
     schema = pa.schema([pa.field(f"c{i}", kind) for i, (kind, _) in enumerate(columns)])
     count = data.draw(st.integers(1, 6))
     values = [
-        data.draw(st.lists(st.none() | each, min_size=count, max_size=count)) for _, each in columns
+        data.draw(st.lists(st.none() | strategy, min_size=count, max_size=count))
+        for _, strategy in columns
     ]
     arrays = [pa.array(v, f.type) for v, f in zip(values, schema, strict=True)]
     rows = pa.RecordBatch.from_arrays(arrays, schema=schema)
     with tempfile.TemporaryDirectory() as folder:
-        place = WORLDS[kind].place(Path(folder), None)
-        comes_back(WORLDS[kind].sink_at(place, schema), rows)
+        location = WORLDS[kind].new_location(Path(folder), None)
+        comes_back(WORLDS[kind].sink_at(location, schema), rows)

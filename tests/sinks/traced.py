@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from tests.protocols.explore import Protocol, Scenario
-from tests.protocols.traces import Event, Recorder, refused
+from tests.protocols.traces import Event, Recorder, refused_events
 from tests.warm import SERVER
 from windrow.ingest.model.plan import Plan
 from windrow.ingest.model.receipt import Receipt, Staged
@@ -28,7 +28,7 @@ class Recorded:
     recorder: Recorder
     who: str
 
-    def listened_to(self, recorder: Recorder, who: str) -> Any:
+    def listen(self, recorder: Recorder, who: str) -> Any:
         """The sink itself."""
         self.recorder, self.who = recorder, who
         return self
@@ -44,10 +44,10 @@ class Recorded:
         return outcome
 
 
-def recorded(sink: Any, recorder: Recorder, who: str, kind: type[Any] = Recorded) -> Any:
+def record_sink(sink: Any, recorder: Recorder, who: str, kind: type[Any] = Recorded) -> Any:
     """Has the steps of an opened sink recorded."""
     sink.__class__ = type("Recorded", (kind, type(sink)), {})
-    return sink.listened_to(recorder, who)
+    return sink.listen(recorder, who)
 
 
 Make = Callable[[str], Any]
@@ -61,18 +61,18 @@ class SharedTraces:
 
     def test_two_windows_at_once_are_followed(self, make: Make, recorder: Recorder) -> None:
         """Both commit; whoever is second looks again."""
-        together([partial(commits, make("A")), partial(commits, make("B"), window=1)])
-        trace = follows(self.model(), recorder, "two windows")
-        assert [e.said for e in trace if e.said] == ["Done", "Done"]
+        together([partial(commit_window, make("A")), partial(commit_window, make("B"), window=1)])
+        trace = follow_trace(self.model(), recorder, "two windows")
+        assert [e.outcome for e in trace if e.outcome] == ["Done", "Done"]
 
     def test_replays_are_followed(self, make: Make, recorder: Recorder) -> None:
         """One replay stands on the other."""
-        commits(make("Z"))
+        commit_window(make("Z"))
         recorder.file.write_text("")
-        commits(make("B"), 1)
-        commits(make("A"), 2)
-        trace = follows(self.model(), recorder, "two replays")
-        assert [(e.who, e.said) for e in trace if e.said] == [("B", "Done"), ("A", "Done")]
+        commit_window(make("B"), 1)
+        commit_window(make("A"), 2)
+        trace = follow_trace(self.model(), recorder, "two replays")
+        assert [(e.who, e.outcome) for e in trace if e.outcome] == [("B", "Done"), ("A", "Done")]
 
 
 @pytest.fixture
@@ -82,19 +82,19 @@ def recorder(tmp_path: Path) -> Recorder:
     return Recorder(tmp_path / "trace")
 
 
-def commits(sink: Any, generation: int = 0, window: int = 0) -> Any:
+def commit_window(sink: Any, generation: int = 0, window: int = 0) -> Any:
     """A run of a window up to its end."""
-    made, staged = staged_receipt(sink, window, generation, sink.who)
-    sink.commit_dead(made.plan, sink.who, staged)
-    return sink.commit(made, staged)
+    receipt, staged = staged_receipt(sink, window, generation, sink.who)
+    sink.commit_dead(receipt.plan, sink.who, staged)
+    return sink.commit(receipt, staged)
 
 
-def follows(
+def follow_trace(
     model: Protocol, recorder: Recorder, scenario: str | Scenario = "one window twice"
 ) -> list[Event]:
     """The trace, once the model has followed all of it."""
     trace = recorder.trace()
-    assert refused(model, scenario, trace) == [], "\n".join(map(str, trace))
+    assert refused_events(model, scenario, trace) == [], "\n".join(map(str, trace))
     return trace
 
 
@@ -103,25 +103,25 @@ def steps(trace: Sequence[Event]) -> list[tuple[str, str, str | None]]:
     return [(event.who, event.name, event.reply) for event in trace]
 
 
-def begun(run: Callable[..., object], *args: Any) -> BaseProcess:
+def start_process(run: Callable[..., object], *args: Any) -> BaseProcess:
     """A run in a process of its own."""
     process = SERVER.Process(target=run, args=args)
     process.start()
     return process
 
 
-def ended(process: BaseProcess) -> int | None:
+def join_process(process: BaseProcess) -> int | None:
     """Its exit code."""
     process.join(60)
     return process.exitcode
 
 
-def killed(run: Callable[..., object], *args: Any) -> bool:
+def is_killed(run: Callable[..., object], *args: Any) -> bool:
     """Returns whether a run in a process of its own ends as its crash point has it."""
-    return ended(begun(run, *args)) == -signal.SIGKILL
+    return join_process(start_process(run, *args)) == -signal.SIGKILL
 
 
-def in_turn(owner: Any, name: str, turn: Callable[[], object]) -> None:
+def take_turn_before(owner: Any, name: str, turn: Callable[[], object]) -> None:
     """Another run gets its turn once, before the first call of a sink's method."""
     real = getattr(owner, name)
 

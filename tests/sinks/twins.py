@@ -21,11 +21,11 @@ def retries_blindly(sink: Any) -> None:
     """Finds that another commit came first, and puts its rows behind that one without a look."""
 
     def put(state: Any, change: TableChange) -> Answer:
-        answer: Answer = state.put(change)
-        while isinstance(answer, Conflict):
+        put_answer: Answer = state.put(change)
+        while isinstance(put_answer, Conflict):
             with _newest(sink) as newest:
-                answer = moved_to(state, newest).put(change)
-        return answer
+                put_answer = moved_to(state, newest).put(change)
+        return put_answer
 
     on_put(sink, put)
 
@@ -44,8 +44,8 @@ def takes_a_conflict_for_its_own(sink: Any) -> None:
     """Believes that it was itself who came first."""
 
     def put(state: Any, change: TableChange) -> Answer:
-        answer: Answer = state.put(change)
-        return Written(state.version + 1) if isinstance(answer, Conflict) else answer
+        put_answer: Answer = state.put(change)
+        return Written(state.version + 1) if isinstance(put_answer, Conflict) else put_answer
 
     on_put(sink, put)
 
@@ -54,9 +54,9 @@ def sends_again(sink: Any) -> None:
     """Takes its answer for lost, and sends the same rows again."""
 
     def put(state: Any, change: TableChange) -> Answer:
-        answer: Answer = state.put(change)
+        put_answer: Answer = state.put(change)
         with _newest(sink) as newest:
             moved_to(state, newest).put(change)
-        return answer
+        return put_answer
 
     on_put(sink, put)

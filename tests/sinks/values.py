@@ -58,13 +58,13 @@ def nested(
 ) -> st.SearchStrategy[tuple[pa.DataType, st.SearchStrategy[Any]]]:
     """Lists, structs and maps of a type."""
     kind, values = inner
-    many = st.lists(st.none() | values, max_size=3)
+    lists = st.lists(st.none() | values, max_size=3)
     entries = st.dictionaries(st.text(max_size=4), st.none() | values, max_size=3).map(
         lambda d: list(d.items())
     )
     return st.sampled_from(
         [
-            (pa.list_(kind), many),
+            (pa.list_(kind), lists),
             (
                 pa.struct([pa.field("a", kind), pa.field("b", pa.string())]),
                 st.fixed_dictionaries({"a": st.none() | values, "b": st.none()}),

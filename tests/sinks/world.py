@@ -55,11 +55,11 @@ class SinkWorld(ABC):
     """Who dies there has committed."""
 
     @abstractmethod
-    def place(self, folder: Path, server: Any) -> str:
+    def new_location(self, folder: Path, server: Any) -> str:
         """The place of a table that isn't there yet. `server`: the value of that fixture."""
 
     @abstractmethod
-    def made(self, place: str, rows: pa.Schema, metadata: Mapping[str, str]) -> Any:
+    def make_sink(self, location: str, rows: pa.Schema, metadata: Mapping[str, str]) -> Any:
         """A sink at a place, with its dead letters at hand."""
 
     @abstractmethod
@@ -67,20 +67,20 @@ class SinkWorld(ABC):
         """All visible rows, cut as the checker wants them."""
 
     def sink_at(
-        self, place: str, rows: pa.Schema = ROWS, metadata: Mapping[str, str] = DEFAULT
+        self, location: str, rows: pa.Schema = ROWS, metadata: Mapping[str, str] = DEFAULT
     ) -> Any:
         """The same; another process opens it so, too."""
-        sink = self.made(place, rows, metadata)
-        sink.opened_at = place
+        sink = self.make_sink(location, rows, metadata)
+        sink.opened_at = location
         return sink
 
     def reopen(self, sink: Any) -> Any:
         """A sink on the same table as another process has it."""
         return self.sink_at(sink.opened_at, sink.schema, sink.metadata)
 
-    def twin_at(self, place: str, twin: str) -> Any:
+    def twin_at(self, location: str, twin: str) -> Any:
         """A broken sink."""
-        sink = self.sink_at(place)
+        sink = self.sink_at(location)
         self.by_name[twin](sink)
         return sink
 
@@ -107,7 +107,7 @@ class SinkWorld(ABC):
         answered(sink, (Unanswered("the line is cut"), True))
         return nullcontext()
 
-    def overtaken(self, sink: Any, turn: Callable[[], object]) -> None:
+    def let_overtake(self, sink: Any, turn: Callable[[], object]) -> None:
         """Another run has its turn once, between look and put; or before the look, where that
         one waits for a lock.
         """
@@ -116,4 +116,4 @@ class SinkWorld(ABC):
     @contextmanager
     def placed(self, folder: Path) -> Iterator[str]:
         """A new place in a folder, with the server that it needs, which may be struck."""
-        yield self.place(folder, None)
+        yield self.new_location(folder, None)

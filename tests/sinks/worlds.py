@@ -34,5 +34,5 @@ KINDS = {**SINKS, **WEAKER}
 def world_of(kind: str) -> SinkWorld:
     """Loaded when it is asked for."""
     module, _, name = KINDS[kind].partition(":")
-    found: SinkWorld = getattr(import_module(module), name)()
-    return found
+    world: SinkWorld = getattr(import_module(module), name)()
+    return world

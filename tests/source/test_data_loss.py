@@ -12,7 +12,7 @@ from windrow.ingest.model.plan import Plan
 from windrow.ingest.source.data_loss import WAY_OUT, doubts, refuse_lost
 
 
-def lost(plan: Plan, start: int) -> None:
+def refuse_start_at(plan: Plan, start: int) -> None:
     """The plan held against a log that starts at an offset."""
     refuse_lost(plan, {T0: start})
 
@@ -20,12 +20,12 @@ def lost(plan: Plan, start: int) -> None:
 def test_a_split_below_the_log_start_is_refused() -> None:
     """The error names the topic-partition, the offset wanted, what is there, and the ways out."""
     plan = planned(boundary(A, [5]), boundary(END, [9]))
-    lost(plan, 5)
+    refuse_start_at(plan, 5)
     with pytest.raises(
         DataLossError,
         match=r"offsets 5 to 9, .* log begins at 6 \(plan, t\[0\]@5\).*source\.on_loss: skip",
     ):
-        lost(plan, 6)
+        refuse_start_at(plan, 6)
 
 
 @pytest.mark.parametrize(
@@ -50,7 +50,7 @@ def test_a_boundary_at_a_log_start_is_refused(start: Boundary, stop: Boundary, p
     with pytest.raises(
         DataLossError, match=f"Window {WINDOW.key} may have lost its {part} messages: "
     ) as refused:
-        lost(plan, 5)
+        refuse_start_at(plan, 5)
     assert list(doubts(plan)) == [T0]
     assert refused.value.what.endswith(f"began at or after it, at offset {mark.offset}")
     assert (
@@ -64,11 +64,11 @@ def test_a_boundary_at_a_log_start_is_refused(start: Boundary, stop: Boundary, p
 
 def test_who_asks_says_the_way_out() -> None:
     """Of what is lost for certain, and of what may have been."""
-    gone, doubted = (
+    lost_plan, doubted_plan = (
         planned(boundary(A, [5]), boundary(END, [9])),
         planned(boundary(A, [5], "log_start"), boundary(END, [9])),
     )
-    for plan, start in ((gone, 6), (doubted, 5)):
+    for plan, start in ((lost_plan, 6), (doubted_plan, 5)):
         with pytest.raises(DataLossError) as refused:
             refuse_lost(plan, {T0: start}, "Ask somebody.")
         assert refused.value.do.startswith("Ask somebody.")
@@ -78,9 +78,9 @@ def test_nothing_is_doubted_of_what_is_not_read() -> None:
     """A position is wished, a removed topic is done with, and splits that were taken
     out are let go.
     """
-    lost(planned(boundary(A, [5], "position"), boundary(END, [9])), 5)
-    lost(planned(boundary(A, [5], "log_start"), boundary(END, [5], "removed")), 5)
+    refuse_start_at(planned(boundary(A, [5], "position"), boundary(END, [9])), 5)
+    refuse_start_at(planned(boundary(A, [5], "log_start"), boundary(END, [5], "removed")), 5)
     let_go = msgspec.structs.replace(
         planned(boundary(A, [5], "log_start"), boundary(END, [9])), splits=()
     )
-    lost(let_go, 6)
+    refuse_start_at(let_go, 6)

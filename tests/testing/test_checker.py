@@ -35,9 +35,9 @@ class State:
         sink = MemoryBoth("orders", ROWS)
         sink.prepare()
         for n in numbers:
-            made, staged = staged_receipt(sink, n)
-            sink.commit_dead(made.plan, "a1", staged)
-            sink.commit(made, staged)
+            new_receipt, staged = staged_receipt(sink, n)
+            sink.commit_dead(new_receipt.plan, "a1", staged)
+            sink.commit(new_receipt, staged)
         self.sink, self.numbers = sink, numbers
         self.pieces = sink.pieces()
         self.receipts: list[Receipt] = [c.receipt for c in sink.receipts()]
@@ -121,30 +121,34 @@ def skipped_in_silence(s: State) -> None:
 
 def skipped_twice(s: State) -> None:
     """The total of skipped offsets is not the sum over the splits."""
-    told = _skipping(s.receipts[0])
+    skipping = _skipping(s.receipts[0])
     s.receipts[0] = msgspec.structs.replace(
-        told, counts=msgspec.structs.replace(told.counts, skipped=8)
+        skipping, counts=msgspec.structs.replace(skipping.counts, skipped=8)
     )
 
 
 def batch_missing(s: State) -> None:
     """A micro-batch lies between two others, and isn't there."""
     first, second = s.receipts[:2]
-    for i, (made, number) in enumerate([(first, 0), (second, 2)]):
-        asked = Window("orders", number, number + 1)
+    for i, (batch_receipt, number) in enumerate([(first, 0), (second, 2)]):
+        numbered_window = Window("orders", number, number + 1)
         ends = [
             msgspec.structs.replace(b, label=n)
-            for b, n in ((made.plan.start, number), (made.plan.stop, number + 1))
+            for b, n in ((batch_receipt.plan.start, number), (batch_receipt.plan.stop, number + 1))
         ]
-        numbered = msgspec.structs.replace(made.plan, window=asked, start=ends[0], stop=ends[1])
-        s.receipts[i] = msgspec.structs.replace(made, plan=numbered, digest=numbered.digest)
+        numbered = msgspec.structs.replace(
+            batch_receipt.plan, window=numbered_window, start=ends[0], stop=ends[1]
+        )
+        s.receipts[i] = msgspec.structs.replace(
+            batch_receipt, plan=numbered, digest=numbered.digest
+        )
 
 
-def _skipping(made: Receipt) -> Receipt:
+def _skipping(original: Receipt) -> Receipt:
     """The receipt of a window that was told to go on without four messages, which were
     its first split's.
     """
-    first = made.splits[0]
+    first = original.splits[0]
     less = msgspec.structs.replace(
         first,
         read=first.read - 4,
@@ -153,9 +157,9 @@ def _skipping(made: Receipt) -> Receipt:
         rows_staged=first.rows_staged - 4,
         skipped=4,
     )
-    splits = (less, *made.splits[1:])
+    splits = (less, *original.splits[1:])
     return msgspec.structs.replace(
-        made, splits=splits, counts=Counts.total(splits), partial=("4 offsets were gone",)
+        original, splits=splits, counts=Counts.total(splits), partial=("4 offsets were gone",)
     )
 
 
@@ -164,16 +168,18 @@ def test_skipped_offsets_are_accounted_for() -> None:
     receipt says so.
     """
     state = State(range(2))
-    told = state.receipts[0] = _skipping(state.receipts[0])
-    split = told.plan.splits[0]
-    gone = range(split.stop - 4, split.stop)
-    state.pieces = [p.filter(_kept(p, split.tp, gone)) for p in state.pieces]
-    known = produced(state.numbers)
-    known[split.tp] = {o: what for o, what in known[split.tp].items() if o not in gone}
-    assert check(known, state.pieces, state.dead, state.receipts, content="id").ok
+    skipping = state.receipts[0] = _skipping(state.receipts[0])
+    split = skipping.plan.splits[0]
+    skipped = range(split.stop - 4, split.stop)
+    state.pieces = [p.filter(_kept(p, split.tp, skipped)) for p in state.pieces]
+    expected_ids = produced(state.numbers)
+    expected_ids[split.tp] = {
+        o: identity for o, identity in expected_ids[split.tp].items() if o not in skipped
+    }
+    assert check(expected_ids, state.pieces, state.dead, state.receipts, content="id").ok
 
 
-def _kept(piece: pa.Table, tp: TopicPartition, gone: range) -> pa.Array:
+def _kept(piece: pa.Table, tp: TopicPartition, skipped: range) -> pa.Array:
     rows = zip(
         piece["_topic"].to_pylist(),
         piece["_partition"].to_pylist(),
@@ -181,7 +187,7 @@ def _kept(piece: pa.Table, tp: TopicPartition, gone: range) -> pa.Array:
         strict=True,
     )
     return pa.array(
-        [(t, p) != (tp.topic, tp.partition) or o not in gone for t, p, o in rows], pa.bool_()
+        [(t, p) != (tp.topic, tp.partition) or o not in skipped for t, p, o in rows], pa.bool_()
     )
 
 
@@ -291,5 +297,7 @@ def test_each_damage_is_found(damage: Callable[[State], None], kind: str) -> Non
 
 
 def _with(piece: pa.Table, name: str, value: object, kind: pa.DataType) -> pa.Table:
-    at = piece.schema.get_field_index(name)
-    return piece.set_column(at, piece.schema.field(at), pa.array([value] * piece.num_rows, kind))
+    index = piece.schema.get_field_index(name)
+    return piece.set_column(
+        index, piece.schema.field(index), pa.array([value] * piece.num_rows, kind)
+    )

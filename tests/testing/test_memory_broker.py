@@ -108,9 +108,13 @@ def test_a_transaction_ends_once(topic: MemoryBroker) -> None:
     with pytest.raises(KeyError), failed:
         raise KeyError
     assert offsets(topic, 0, 2) == []
-    for wrong in (failed.commit, failed.abort, lambda: topic.produce(TP, b"v", transaction=failed)):
+    for late_call in (
+        failed.commit,
+        failed.abort,
+        lambda: topic.produce(TP, b"v", transaction=failed),
+    ):
         with pytest.raises(ValueError, match="aborted already"):
-            wrong()
+            late_call()
 
 
 def test_a_message_without_a_timestamp(topic: MemoryBroker) -> None:
@@ -217,17 +221,17 @@ def lay(broker: MemoryBroker, seed: int) -> None:
     draw = random.Random(seed)
     running: list[object] = []
     for _ in range(draw.randrange(1, 60)):
-        what = draw.randrange(8)
-        if what < 3:
+        choice = draw.randrange(8)
+        if choice < 3:
             broker.produce(TP, b"%d" % draw.randrange(99), key=b"%d" % draw.randrange(3))
-        elif what == 3 and len(running) < 3:
+        elif choice == 3 and len(running) < 3:
             running.append(broker.transaction())
-        elif what < 6 and running:
+        elif choice < 6 and running:
             broker.produce(TP, b"t", key=b"t", transaction=draw.choice(running))
-        elif what == 6 and running:
+        elif choice == 6 and running:
             last = running.pop(draw.randrange(len(running)))
             last.commit() if draw.random() < 0.5 else last.abort()
-        elif what == 7 and draw.random() < 0.3:
+        elif choice == 7 and draw.random() < 0.3:
             broker.compact(TP)
     for last in running:
         last.commit() if draw.random() < 0.5 else last.abort()
@@ -248,9 +252,9 @@ def test_splits_of_any_layout_join_up_to_the_visible_log(seed: int, cuts: list[f
     start, end = broker.log_starts([TP])[TP], broker.stable_ends([TP])[TP].offset
     entries = broker.fetch(TP, start, end, 10_000)[0]
     visible = [e.offset for e in entries if e.visible]
-    at = sorted({start, end, *(start + round(cut * (end - start)) for cut in cuts)})
+    edges = sorted({start, end, *(start + round(cut * (end - start)) for cut in cuts)})
     reader, given_offsets, read, aborted = MemoryReader(broker, rows_max=5), [], 0, 0
-    for low, high in pairwise(at):
+    for low, high in pairwise(edges):
         batches, summary = gathered(reader, Split("t", 0, low, high))
         given_offsets += [o for b in batches for o in b.column("offset").to_pylist()]
         read += summary.read
@@ -268,19 +272,19 @@ def test_an_instant_is_found_in_what_is_left(broker: MemoryBroker) -> None:
     stamps = [90, 10, 50, 20, 70, 30, 60]
     for stamp in stamps:
         broker.produce(TP, b"{}", timestamp=stamp)
-    left = dict(enumerate(stamps))
+    remaining = dict(enumerate(stamps))
     cuts = (
         lambda: broker.delete_records(TP, 1),
         lambda: broker.remove(TP, [2]),
         lambda: broker.truncate(TP, 6),
     )
-    for cut, gone in zip(cuts, (0, 2, 6), strict=True):
+    for cut, removed in zip(cuts, (0, 2, 6), strict=True):
         cut()
-        del left[gone]
+        del remaining[removed]
         for label in range(0, 100, 5):
-            found = broker.first_at_or_after([TP], EPOCH + timedelta(milliseconds=label))[TP]
-            assert (None if found is None else found.offset) == next(
-                (o for o, stamp in left.items() if stamp >= label), None
+            position = broker.first_at_or_after([TP], EPOCH + timedelta(milliseconds=label))[TP]
+            assert (None if position is None else position.offset) == next(
+                (o for o, stamp in remaining.items() if stamp >= label), None
             )
 
 

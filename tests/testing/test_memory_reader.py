@@ -85,11 +85,11 @@ def test_a_log_that_is_truncated_while_reading_fails(broker: MemoryBroker) -> No
     offsets: list[int] = []
     with pytest.raises(
         DataLossError, match="from 2 to 10 are wanted, but the log holds 0 to 5"
-    ) as lost:
+    ) as error:
         reader(broker, "fail").read(
             Split("t", 0, 0, 10), after_first(lambda: broker.truncate(TP, 5), offsets)
         )
-    assert lost.value.offset == 2
+    assert error.value.offset == 2
     assert offsets == [0, 1]
 
 
@@ -138,9 +138,12 @@ def cut(tmp_path_factory: pytest.TempPathFactory) -> Cut:
     logs = Logs(cluster)
 
     def desk() -> SourceDesk:
-        place = tmp_path_factory.mktemp(f"table{next(tables)}")
+        folder = tmp_path_factory.mktemp(f"table{next(tables)}")
         return SourceDesk(
-            logs, broker.at, lambda isolation, plan: MemoryReader(broker.at(isolation), plan), place
+            logs,
+            broker.at,
+            lambda isolation, plan: MemoryReader(broker.at(isolation), plan),
+            folder,
         )
 
     return Cut(cluster, desk, lambda plan: MemoryReader(broker, plan))

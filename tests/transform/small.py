@@ -18,12 +18,12 @@ from windrow.ingest.schema.columns import Columns
 
 def column(columns: Columns, name: str) -> int:
     """Where a column stands."""
-    found = [c.name for c in columns.columns]
-    if name not in found:
+    names = [c.name for c in columns.columns]
+    if name not in names:
         raise SpecError(
-            f"there is no column {name}, there are {', '.join(found)}", "spec", "Name one of these."
+            f"there is no column {name}, there are {', '.join(names)}", "spec", "Name one of these."
         )
-    return found.index(name)
+    return names.index(name)
 
 
 @dataclass(frozen=True)
@@ -34,17 +34,19 @@ class Explode:
 
     def columns(self, before: Columns) -> Columns:
         i = column(before, self.name)
-        one = replace(before.columns[i], type=before.columns[i].type.value_type, nullable=True)
-        return Columns((*before.columns[:i], one, *before.columns[i + 1 :]))
+        element_column = replace(
+            before.columns[i], type=before.columns[i].type.value_type, nullable=True
+        )
+        return Columns((*before.columns[:i], element_column, *before.columns[i + 1 :]))
 
     def open(self) -> Apply:
         def explode(decoded: Decoded, _: pa.RecordBatch) -> Decoded:
             i = decoded.rows.schema.get_field_index(self.name)
             lists = decoded.rows.column(i)
             made_from = pc.list_parent_indices(lists).to_numpy()
-            taken = decoded.rows.take(pa.array(made_from, pa.int64()))
+            rows = decoded.rows.take(pa.array(made_from, pa.int64()))
             field = pa.field(self.name, lists.type.value_type)
-            return decoded.with_rows(taken.set_column(i, field, lists.flatten()), made_from)
+            return decoded.with_rows(rows.set_column(i, field, lists.flatten()), made_from)
 
         return explode
 
@@ -62,8 +64,8 @@ class Only:
 
     def open(self) -> Apply:
         def keep(decoded: Decoded, _: pa.RecordBatch) -> Decoded:
-            kept = pc.greater(decoded.rows.column(self.name), self.above).fill_null(False)
-            return decoded.with_rows(decoded.rows.filter(kept), np.flatnonzero(kept))
+            mask = pc.greater(decoded.rows.column(self.name), self.above).fill_null(False)
+            return decoded.with_rows(decoded.rows.filter(mask), np.flatnonzero(mask))
 
         return keep
 
@@ -73,14 +75,14 @@ class Rename:
     """Another name for a column."""
 
     name: str
-    to: str
+    new_name: str
 
     def columns(self, before: Columns) -> Columns:
         i = column(before, self.name)
         return Columns(
             (
                 *before.columns[:i],
-                replace(before.columns[i], name=self.to),
+                replace(before.columns[i], name=self.new_name),
                 *before.columns[i + 1 :],
             )
         )
@@ -88,7 +90,8 @@ class Rename:
     def open(self) -> Apply:
         def rename(decoded: Decoded, _: pa.RecordBatch) -> Decoded:
             fields = [
-                f.with_name(self.to) if f.name == self.name else f for f in decoded.rows.schema
+                f.with_name(self.new_name) if f.name == self.name else f
+                for f in decoded.rows.schema
             ]
             rows = pa.RecordBatch.from_arrays(decoded.rows.columns, schema=pa.schema(fields))
             return decoded.with_rows(rows, np.arange(rows.num_rows))

@@ -145,9 +145,9 @@ def test_names_are_looked_at_behind_each_step(second: Transform, said: str) -> N
 def test_names_within_structs_are_looked_at(nested: Any) -> None:
     """So are the fields of a struct, however deep it lies."""
     kind = nested(pa.struct([("a", pa.int64()), ("A", pa.int64())]))
-    before = Columns((Column("s", pa.struct([("in", kind)]), nullable=True),))
+    input_columns = Columns((Column("s", pa.struct([("in", kind)]), nullable=True),))
     with pytest.raises(SpecError, match="'a' and 'A' differ by case only"):
-        columns_after(Only("s", 2), before)
+        columns_after(Only("s", 2), input_columns)
 
 
 @dataclass(frozen=True)
@@ -189,25 +189,27 @@ def test_rows_of_a_message_that_fail_take_it_with_them(before: Before, tmp_path:
             Validate(ModelReference("schemas.py:Line", tmp_path)),
         )
     )
-    found = apply(chain, before.decoded())
-    assert list(zip(found.row_index.to_pylist(), found.rows["price"].to_pylist(), strict=True)) == [
+    output = apply(chain, before.decoded())
+    assert list(
+        zip(output.row_index.to_pylist(), output.rows["price"].to_pylist(), strict=True)
+    ) == [
         (1, 1),
         (1, 20),
         (3, 3),
     ]
-    said = list(
+    dead_letters = list(
         zip(
-            found.dead_index.to_pylist(),
-            found.dead_reason.to_pylist(),
-            found.dead_detail.to_pylist(),
+            output.dead_index.to_pylist(),
+            output.dead_reason.to_pylist(),
+            output.dead_detail.to_pylist(),
             strict=True,
         )
     )
-    assert said[1:3] == [
+    assert dead_letters[1:3] == [
         (5, "check:price:not_nullable", "Failed not_nullable - at $.price"),
         (7, "check:price:less_than_or_equal_to", "Failed less_than_or_equal_to(50) - at $.price"),
     ]
-    assert (found.dead_stage.to_pylist(), found.filtered) == (
+    assert (output.dead_stage.to_pylist(), output.filtered) == (
         ["value", "rules", "rules", "value"],
         2,
     )
@@ -233,8 +235,8 @@ def pipeline(folder: Path, transform: Transform | None, *carts: bytes) -> Pipeli
         "metadata": {"ordinal": "_ordinal", "timestamp": "none"},
         "limits": {"max_dead_ratio": 1.0},
     }
-    made = assemble(parse_spec(attributes, folder), LocalEngine(), transform)
-    return replace(made, broker=broker, reader=partial(MemoryReader, broker, rows_max=2))
+    assembled = assemble(parse_spec(attributes, folder), LocalEngine(), transform)
+    return replace(assembled, broker=broker, reader=partial(MemoryReader, broker, rows_max=2))
 
 
 def table(folder: Path) -> list[dict[str, Any]]:
@@ -266,8 +268,8 @@ def test_the_table_has_the_columns_that_the_chain_gives(tmp_path: Path) -> None:
         b"poison",
         b'{"cart":-5,"prices":[55]}',
     ]
-    made = pipeline(tmp_path, chain, *carts)
-    receipt = run(made, HOUR, Request("r")).committed.receipt
+    carts_pipeline = pipeline(tmp_path, chain, *carts)
+    receipt = run(carts_pipeline, HOUR, Request("r")).committed.receipt
     assert table(tmp_path) == [
         {"cart": 1, "price": 11, "_offset": 0, "_ordinal": 0},
         {"cart": 1, "price": 33, "_offset": 0, "_ordinal": 1},
@@ -276,15 +278,15 @@ def test_the_table_has_the_columns_that_the_chain_gives(tmp_path: Path) -> None:
     counts = receipt.counts
     assert (counts.read, counts.valid, counts.rows, counts.dead, counts.filtered) == (6, 2, 3, 2, 2)
     assert receipt.schema == (("cart", "int64 not null"), ("price", "int64 not null"))
-    dead = read_dead(made.sink, made.dead_letters, HOUR)
+    dead = read_dead(carts_pipeline.sink, carts_pipeline.dead_letters, HOUR)
     assert (dead["_offset"].to_pylist(), dead["stage"].to_pylist()) == ([3, 4], ["rules", "value"])
-    assert made.columns().columns[1].constraints == ("less_than_or_equal_to(100)",)
+    assert carts_pipeline.columns().columns[1].constraints == ("less_than_or_equal_to(100)",)
 
 
 def test_without_a_transform_the_schemas_rules_hold(tmp_path: Path) -> None:
     """A spec's own chain is the rules of its schema."""
-    made = pipeline(tmp_path, None, b'{"cart":1}', b'{"cart":-1}')
-    counts = run(made, HOUR, Request("r")).committed.receipt.counts
+    carts_pipeline = pipeline(tmp_path, None, b'{"cart":1}', b'{"cart":-1}')
+    counts = run(carts_pipeline, HOUR, Request("r")).committed.receipt.counts
     assert (counts.valid, counts.rows, counts.dead) == (1, 1, 1)
     assert [row["cart"] for row in table(tmp_path)] == [1]
 

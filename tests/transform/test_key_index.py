@@ -34,10 +34,10 @@ def test_finds_what_a_dict_finds(hashes: int, data: st.DataObject, types: list[A
     hashed = pl.DataFrame.hash_rows
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(pl.DataFrame, "hash_rows", lambda frame: hashed(frame) % hashes)
-        for asked in data.draw(st.lists(st.lists(key), max_size=4)):
-            frame = pl.DataFrame(asked, schema, orient="row")
-            found = index.find(frame)
-            assert found.tolist() == [numbers.get(one, -1) for one in asked]
-            new = frame.filter(found < 0).drop_nulls().unique()
+        for keys in data.draw(st.lists(st.lists(key), max_size=4)):
+            frame = pl.DataFrame(keys, schema, orient="row")
+            key_numbers = index.find(frame)
+            assert key_numbers.tolist() == [numbers.get(row, -1) for row in keys]
+            new = frame.filter(key_numbers < 0).drop_nulls().unique()
             index.add(new)
-            numbers |= {one: len(numbers) + at for at, one in enumerate(new.rows())}
+            numbers |= {row: len(numbers) + position for position, row in enumerate(new.rows())}

@@ -68,11 +68,11 @@ class Store:
 
 def _catalog(folder: Path) -> Catalog:
     folder.mkdir(exist_ok=True)
-    found = load_catalog(
+    catalog = load_catalog(
         "default", type="sql", uri=f"sqlite:///{folder}/catalog.db", warehouse=f"file://{folder}"
     )
-    found.create_namespace_if_not_exists("lake")
-    return found
+    catalog.create_namespace_if_not_exists("lake")
+    return catalog
 
 
 def _to_iceberg(folder: Path, rows: pa.Table) -> None:
@@ -141,12 +141,12 @@ def source(store: Store, folder: Path) -> LookupSource:
 def customers(folder: Path, rows: pa.Table = CUSTOMERS, **more: Any) -> Lookup:
     """A lookup in a Delta table of customers."""
     _to_delta(folder / "customers", rows)
-    at = source(STORES["delta"], folder / "customers")
+    customers_source = source(STORES["delta"], folder / "customers")
     return Lookup(
         "customers",
         (("customer", "id"),),
         (("name", "customer_name"), ("born", "born")),
-        at,
+        customers_source,
         **more,
     )
 
@@ -169,10 +169,10 @@ def test_each_row_gets_what_its_key_has(store: Store, tmp_path: Path) -> None:
     lookup = Lookup(
         "customers", (("customer", "id"),), (("name", "who"),), source(store, tmp_path / "t")
     )
-    found = apply(lookup, decoded(ORDERS))
-    assert found.rows["who"].to_pylist() == ["Cid", "Ann", None, None, "Ann"]
-    assert found.rows.schema.equals(lookup.columns(columns_of(ORDERS)).arrow_schema)
-    (looked_up,) = found.lookups
+    output = apply(lookup, decoded(ORDERS))
+    assert output.rows["who"].to_pylist() == ["Cid", "Ann", None, None, "Ann"]
+    assert output.rows.schema.equals(lookup.columns(columns_of(ORDERS)).arrow_schema)
+    (looked_up,) = output.lookups
     assert (looked_up.keys, looked_up.hits, looked_up.misses) == (3, 3, 2)
 
 
@@ -188,9 +188,9 @@ def test_a_pinned_version_answers_the_same_later(store: Store, tmp_path: Path) -
     first = apply(pinned, decoded(ORDERS))
     store.write(tmp_path / "t", CUSTOMERS.set_column(0, "id", pa.array([7, 8, 9], pa.int32())))
     if store.grows:
-        again = apply(pinned, decoded(ORDERS))
-        assert again.rows.equals(first.rows)
-        assert again.lookups[0].answers == first.lookups[0].answers
+        repeated = apply(pinned, decoded(ORDERS))
+        assert repeated.rows.equals(first.rows)
+        assert repeated.lookups[0].answers == first.lookups[0].answers
     else:
         with pytest.raises(RefusedError, match="--fresh-lookups"):
             apply(pinned, decoded(ORDERS))
@@ -218,12 +218,12 @@ def test_what_a_miss_becomes(on_miss: Literal["dead", "fail"], tmp_path: Path) -
     """A dead letter, or a refusal that names the message and no key."""
     lookup = customers(tmp_path, on_miss=on_miss)
     if on_miss == "dead":
-        found = apply(lookup, decoded(ORDERS))
-        assert dead(found) == [
+        output = apply(lookup, decoded(ORDERS))
+        assert dead(output) == [
             (2, "rules", "lookup:customers:no_match"),
             (3, "rules", "lookup:customers:no_match"),
         ]
-        assert found.rows["order"].to_pylist() == [10, 11, 14]
+        assert output.rows["order"].to_pylist() == [10, 11, 14]
         return
     with pytest.raises(
         RefusedError, match="customers has no row for the key of 2 of 5 rows"
@@ -251,8 +251,8 @@ def test_several_rows_of_one_key(tmp_path: Path) -> None:
     others = ORDERS.filter(pa.array([True, False, True, True, False]))
     assert apply(lookup, decoded(others)).rows["customer_name"].to_pylist() == ["Cid", None, None]
     for descending, name in ((False, "Ann"), (True, "Bob")):
-        by = replace(lookup, first_by=("born", descending))
-        assert apply(by, decoded(ORDERS)).rows["customer_name"][1].as_py() == name
+        ordered_lookup = replace(lookup, first_by=("born", descending))
+        assert apply(ordered_lookup, decoded(ORDERS)).rows["customer_name"][1].as_py() == name
 
 
 @pytest.mark.parametrize("hashes", [2**64 - 1, 1])
@@ -264,7 +264,7 @@ def test_each_key_is_asked_for_once(
     """
     hashed = pl.DataFrame.hash_rows
     monkeypatch.setattr(pl.DataFrame, "hash_rows", lambda frame: hashed(frame) % hashes)
-    asked: list[list[int]] = []
+    requested_keys: list[list[int]] = []
 
     @dataclass(frozen=True)
     class Counts:
@@ -288,7 +288,7 @@ def test_each_key_is_asked_for_once(
             ask = self.source.open(version, columns)
 
             def counted(keys: pa.Table) -> Answers:
-                asked.append(keys["id"].to_pylist())
+                requested_keys.append(keys["id"].to_pylist())
                 return ask(keys)
 
             return counted
@@ -302,23 +302,23 @@ def test_each_key_is_asked_for_once(
         ORDERS.slice(0, 1),
         pa.RecordBatch.from_pydict({"order": pa.array([1, 2]), "customer": pa.array([2, 3])}),
     ):
-        given_ = decoded(batch)
-        names.append(step(given_, messages_for(given_)).rows["customer_name"].to_pylist())
-    assert asked == [[1, 3, 7], [2]]
-    whole = ["Cid", "Ann", None, None, "Ann"]
-    assert names == [whole, whole, ["Cid"], [None, "Cid"]]
+        input_batch = decoded(batch)
+        names.append(step(input_batch, messages_for(input_batch)).rows["customer_name"].to_pylist())
+    assert requested_keys == [[1, 3, 7], [2]]
+    expected = ["Cid", "Ann", None, None, "Ann"]
+    assert names == [expected, expected, ["Cid"], [None, "Cid"]]
 
 
 def test_the_checksum_of_answers_tells_whose_they_are(tmp_path: Path) -> None:
     """Two keys that have each other's answers make another one."""
-    found = []
+    checksums = []
     for n, names in enumerate((["Ann", "Bob"], ["Bob", "Ann"])):
         _to_parquet(tmp_path / str(n), pa.table({"id": [1, 2], "name": names}))
-        at = source(STORES["parquet"], tmp_path / str(n))
-        lookup = Lookup("c", (("customer", "id"),), (("name", "name"),), at)
+        parquet_source = source(STORES["parquet"], tmp_path / str(n))
+        lookup = Lookup("c", (("customer", "id"),), (("name", "name"),), parquet_source)
         rows = pa.RecordBatch.from_pydict({"customer": [1, 2]})
-        found.append(apply(lookup, decoded(rows)).lookups[0].answers)
-    assert found[0] != found[1]
+        checksums.append(apply(lookup, decoded(rows)).lookups[0].answers)
+    assert checksums[0] != checksums[1]
 
 
 _NUMBERS, _LETTERS = st.integers(0, 5), st.sampled_from(["a", "b", None])
@@ -341,19 +341,19 @@ def test_several_columns_are_one_key(
         "n": pa.array(range(len(table)), pa.int64()),
     }
     pq.write_table(pa.table(columns), folder / "t.parquet")
-    at = source(STORES["parquet"], folder)
-    lookup = Lookup("t", (("x", "a"), ("y", "b")), (("n", "n"),), at)
-    given_ = {
+    parquet_source = source(STORES["parquet"], folder)
+    lookup = Lookup("t", (("x", "a"), ("y", "b")), (("n", "n"),), parquet_source)
+    key_columns = {
         "x": pa.array([x for x, _ in rows], pa.int16()),
         "y": pa.array([y for _, y in rows], pa.string()),
     }
-    known = {(a, b): n for n, (a, b) in enumerate(table) if b is not None}
-    found = apply(lookup, decoded(pa.RecordBatch.from_pydict(given_)))
-    assert found.rows["n"].to_pylist() == [known.get(row) for row in rows]
+    number_by_key = {(a, b): n for n, (a, b) in enumerate(table) if b is not None}
+    output = apply(lookup, decoded(pa.RecordBatch.from_pydict(key_columns)))
+    assert output.rows["n"].to_pylist() == [number_by_key.get(row) for row in rows]
 
 
 @pytest.mark.parametrize(
-    ("key", "take", "why"),
+    ("key", "take", "message"),
     [
         (("customer", "nr"), ("name", "who"), "customers has no column nr"),
         (("client", "id"), ("name", "who"), "the rows have no column client"),
@@ -362,11 +362,11 @@ def test_several_columns_are_one_key(
     ],
 )
 def test_what_can_never_fit_is_refused_before_anything_is_read(
-    key: tuple[str, str], take: tuple[str, str], why: str, tmp_path: Path
+    key: tuple[str, str], take: tuple[str, str], message: str, tmp_path: Path
 ) -> None:
     """Columns that aren't there, keys of other types, names that the rows have."""
     lookup = replace(customers(tmp_path), key=(key,), take=(take,))
-    with pytest.raises(SpecError, match=why):
+    with pytest.raises(SpecError, match=message):
         columns_after(lookup, columns_of(ORDERS))
 
 
@@ -378,14 +378,14 @@ def test_files_with_a_column_name_twice(tmp_path: Path) -> None:
         [pa.array([1, 2]), *[pa.array(["a", "b"])] * 2], ["id", "name", "name"]
     )
     _to_parquet(tmp_path / "t", twice)
-    at = source(STORES["parquet"], tmp_path / "t")
-    lookup = Lookup("t", (("customer", "id"),), (("name", "who"),), at)
+    parquet_source = source(STORES["parquet"], tmp_path / "t")
+    lookup = Lookup("t", (("customer", "id"),), (("name", "who"),), parquet_source)
     says = "t has 2 columns name of a type that a table takes; it has id, name, name"
     with pytest.raises(SpecError, match=says):
         lookup.columns(columns_of(ORDERS))
     for key in ("name", "id"):
         with pytest.raises(SpecError, match="name any more, or several"):
-            replace(lookup, key=(("customer", key),)).wanted()
+            replace(lookup, key=(("customer", key),)).requested_schema()
     only = replace(lookup, take=(("id", "nr"),))
     assert apply(only, decoded(ORDERS)).rows["nr"].to_pylist() == [None, 1, None, None, 1]
 
@@ -398,12 +398,12 @@ def test_files_with_a_column_name_twice(tmp_path: Path) -> None:
 
 def test_what_a_message_left_unchanged_stays_so(tmp_path: Path) -> None:
     """Where the key is unchanged, what is looked up by it is, and the row is no miss."""
-    left = pa.array([[], ["customer"], ["order"], [], []], pa.list_(pa.string()))
-    found = apply(customers(tmp_path, on_miss="dead"), decoded(ORDERS, unavailable=left))
-    assert found.unavailable is not None
-    assert found.unavailable.to_pylist() == [[], ["customer", "customer_name", "born"], []]
-    assert found.rows["customer_name"].to_pylist() == ["Cid", None, "Ann"]
-    assert dead(found) == [
+    unavailable = pa.array([[], ["customer"], ["order"], [], []], pa.list_(pa.string()))
+    output = apply(customers(tmp_path, on_miss="dead"), decoded(ORDERS, unavailable=unavailable))
+    assert output.unavailable is not None
+    assert output.unavailable.to_pylist() == [[], ["customer", "customer_name", "born"], []]
+    assert output.rows["customer_name"].to_pylist() == ["Cid", None, "Ann"]
+    assert dead(output) == [
         (2, "rules", "lookup:customers:no_match"),
         (3, "rules", "lookup:customers:no_match"),
     ]
@@ -447,15 +447,17 @@ def test_a_windrow_table_of_files_has_its_committed_rows(tmp_path: Path) -> None
         receipt, staged = staged_rows(sink, plan(sink, number), lambda _, rows=rows: [rows])
         if committed:
             sink.commit(receipt, staged)
-    at = source(STORES["parquet"], tmp_path / "t")
-    asked = pa.RecordBatch.from_pydict({"customer": [3, 13, 23]})
+    parquet_source = source(STORES["parquet"], tmp_path / "t")
+    orders = pa.RecordBatch.from_pydict({"customer": [3, 13, 23]})
     by_offset = (("customer", "_offset"),)
-    lookup = Lookup("t", by_offset, (("later", "later"),), at, first_by=("later", True))
-    assert apply(lookup, decoded(asked)).rows["later"].to_pylist() == [None, 13, None]
-    lookup = Lookup("t", (("customer", "later"),), (("id", "id"),), at, first_by=("id", True))
-    found = apply(lookup, decoded(asked))
-    assert found.rows["id"].to_pylist() == [None, 3, None]
-    assert found.lookups[0].hits == 1
+    lookup = Lookup("t", by_offset, (("later", "later"),), parquet_source, first_by=("later", True))
+    assert apply(lookup, decoded(orders)).rows["later"].to_pylist() == [None, 13, None]
+    lookup = Lookup(
+        "t", (("customer", "later"),), (("id", "id"),), parquet_source, first_by=("id", True)
+    )
+    output = apply(lookup, decoded(orders))
+    assert output.rows["id"].to_pylist() == [None, 3, None]
+    assert output.lookups[0].hits == 1
 
 
 def test_a_key_too_large_for_the_tables_column_is_a_miss(tmp_path: Path) -> None:
@@ -504,7 +506,7 @@ _UTC, _MOMENT = pa.timestamp("us", "UTC"), dt.datetime(2026, 1, 5, 23, 30, tzinf
 
 
 @pytest.mark.parametrize(
-    ("now", "before"),
+    ("newest_values", "older_values"),
     [
         (pa.array([7]), pa.array(["007"])),
         (pa.array(["x"]), pa.array([7])),
@@ -528,12 +530,14 @@ _UTC, _MOMENT = pa.timestamp("us", "UTC"), dt.datetime(2026, 1, 5, 23, 30, tzinf
     ids=lambda values: str(values.type),
 )
 def test_a_value_of_another_type_is_no_value_of_the_newest(
-    now: pa.Array, before: pa.Array, tmp_path: Path
+    newest_values: pa.Array, older_values: pa.Array, tmp_path: Path
 ) -> None:
     """Neither in an older version nor in another file is a value cast to what differs from it: as
     what is taken, or as the key that is compared.
     """
-    older, newer = (pa.table({"id": [1], "its": values}) for values in (before, now))
+    older, newer = (
+        pa.table({"id": [1], "its": values}) for values in (older_values, newest_values)
+    )
     _to_delta(tmp_path / "versions", older)
     versions = source(STORES["delta"], tmp_path / "versions")
     pin = versions.version()
@@ -541,17 +545,17 @@ def test_a_value_of_another_type_is_no_value_of_the_newest(
     for rows in (newer, older):
         _to_parquet(tmp_path / "files", rows)
     files = source(STORES["parquet"], tmp_path / "files")
-    for at, version in ((versions, pin), (files, files.version())):
+    for versioned_source, version in ((versions, pin), (files, files.version())):
         for key, take in (("id", "its"), ("its", "id")):
             rows = pa.RecordBatch.from_arrays([newer[key].combine_chunks()], ["customer"])
-            lookup = Lookup("t", (("customer", key),), ((take, "taken"),), at)
+            lookup = Lookup("t", (("customer", key),), ((take, "taken"),), versioned_source)
             with pytest.raises(RefusedError, match="has a value in its that is no ") as refused:
                 apply(lookup.pinned({"t": version}), decoded(rows))
             assert "A column needs the type that it has in" in refused.value.do
 
 
 @pytest.mark.parametrize(
-    ("now", "before"),
+    ("newer_values", "older_values"),
     [
         (pa.array([1]), pa.array([7], pa.int8())),
         (pa.array([1], pa.int8()), pa.array([7])),
@@ -568,15 +572,17 @@ def test_a_value_of_another_type_is_no_value_of_the_newest(
     ids=lambda values: str(values.type),
 )
 def test_a_value_that_stays_the_same_may_have_another_type(
-    now: pa.Array, before: pa.Array, tmp_path: Path
+    newer_values: pa.Array, older_values: pa.Array, tmp_path: Path
 ) -> None:
     """Of numbers the width, and whatever Arrow has several types for; maps can be looked up."""
-    for n, values in enumerate((now, before)):
+    for n, values in enumerate((newer_values, older_values)):
         _to_parquet(tmp_path, pa.table({"id": [n, n], "its": pa.concat_arrays([values] * 2)}))
-    by = Lookup("t", (("customer", "id"),), (("its", "its"),), source(STORES["parquet"], tmp_path))
+    lookup = Lookup(
+        "t", (("customer", "id"),), (("its", "its"),), source(STORES["parquet"], tmp_path)
+    )
     rows = pa.RecordBatch.from_pydict({"customer": [1, 0]})
-    found = apply(replace(by, first_by=("id", True)), decoded(rows)).rows["its"]
-    assert found.to_pylist() == [*before.to_pylist(), *now.to_pylist()]
+    output_column = apply(replace(lookup, first_by=("id", True)), decoded(rows)).rows["its"]
+    assert output_column.to_pylist() == [*older_values.to_pylist(), *newer_values.to_pylist()]
 
 
 def test_files_of_the_same_size_and_time_are_others_by_their_footers(tmp_path: Path) -> None:
@@ -586,11 +592,11 @@ def test_files_of_the_same_size_and_time_are_others_by_their_footers(tmp_path: P
     folder = tmp_path / "t"
     _to_parquet(folder, pa.table({"id": [1]}))
     (file,) = folder.iterdir()
-    before, files = file.stat(), ParquetFiles(str(folder))
+    old_stat, files = file.stat(), ParquetFiles(str(folder))
     pin = files.newest()
     pq.write_table(pa.table({"id": [2]}), file)
-    os.utime(file, ns=(before.st_atime_ns, before.st_mtime_ns))
-    assert file.stat().st_size == before.st_size
+    os.utime(file, ns=(old_stat.st_atime_ns, old_stat.st_mtime_ns))
+    assert file.stat().st_size == old_stat.st_size
     with pytest.raises(RefusedError, match="are others than those"):
         next(files.read(pin, ["id"]))
     (batch,) = files.read(pin.partition("/")[0], ["id"])
@@ -642,7 +648,7 @@ def test_files_that_change_while_they_are_read_are_refused(tmp_path: Path) -> No
 def test_types_that_no_table_has_are_left_out(tmp_path: Path) -> None:
     """Whatever else the table has, its other columns can be looked up."""
     wide = pa.array([1, 2], pa.decimal256(50, 2))
-    there = pa.table(
+    source_table = pa.table(
         {
             "id": pa.array([1, 2]),
             "wide": wide,
@@ -651,9 +657,11 @@ def test_types_that_no_table_has_are_left_out(tmp_path: Path) -> None:
             "\u0001": [1, 2],
         }
     )
-    _to_parquet(tmp_path / "t", there)
-    at = source(STORES["parquet"], tmp_path / "t")
-    assert at.schema().names == ["id", "text", "\u0001"]
+    _to_parquet(tmp_path / "t", source_table)
+    parquet_source = source(STORES["parquet"], tmp_path / "t")
+    assert parquet_source.schema().names == ["id", "text", "\u0001"]
     rows = pa.RecordBatch.from_pydict({"customer": [2]})
-    found = apply(Lookup("c", (("customer", "id"),), (("text", "t"),), at), decoded(rows))
-    assert found.rows["t"].to_pylist() == ["b"]
+    output = apply(
+        Lookup("c", (("customer", "id"),), (("text", "t"),), parquet_source), decoded(rows)
+    )
+    assert output.rows["t"].to_pylist() == ["b"]

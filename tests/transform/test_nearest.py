@@ -73,7 +73,7 @@ def similar(folder: Path, docs: pa.Table = DOCS, **more: Any) -> Nearest:
     )
 
 
-def found(verdict: Decoded) -> list[list[int] | None]:
+def matches_of(verdict: Decoded) -> list[list[int] | None]:
     """Which documents each row got."""
     return [
         None if near is None else [match["doc"] for match in near]
@@ -105,14 +105,14 @@ def _cases(draw: st.DrawFn) -> tuple[list[list[float]], list[list[float]]]:
     return draw(st.lists(vectors, max_size=12)), draw(st.lists(vectors, min_size=1, max_size=6))
 
 
-def _naive(metric: Metric, one: Sequence[float], other: Sequence[float]) -> float:
+def _naive(metric: Metric, query: Sequence[float], vector: Sequence[float]) -> float:
     """The score, each number summed up without an error."""
-    product = math.fsum(a * b for a, b in zip(one, other, strict=True))
+    product = math.fsum(a * b for a, b in zip(query, vector, strict=True))
     if metric == "dot":
         return product
     if metric == "l2":
-        return math.dist(one, other)
-    return product / (math.hypot(*one) * math.hypot(*other))
+        return math.dist(query, vector)
+    return product / (math.hypot(*query) * math.hypot(*vector))
 
 
 @pytest.mark.parametrize("metric", METRICS)
@@ -128,17 +128,17 @@ def test_matches_are_those_of_a_plain_loop(
     kind = DOUBLE if wide else SINGLE
     table, queries = (pa.array(vectors, pa.list_(kind)).to_pylist() for vectors in case)
     lookup = similar(tmp_path_factory.mktemp("t"), docs_of(table, kind), metric=metric, top_k=top_k)
-    there = [n for n, vector in enumerate(table) if metric != "cosine" or any(vector)]
+    comparable_docs = [n for n, vector in enumerate(table) if metric != "cosine" or any(vector)]
     for query, near in zip(
         queries,
         similar_of(lookup, [q if metric != "cosine" or any(q) else None for q in queries], kind),
         strict=True,
     ):
-        if not there or (metric == "cosine" and not any(query)):
+        if not comparable_docs or (metric == "cosine" and not any(query)):
             assert near is None
             continue
         assert near is not None
-        scores = {n: _naive(metric, query, table[n]) for n in there}
+        scores = {n: _naive(metric, query, table[n]) for n in comparable_docs}
         order = sorted(scores.values(), reverse=metric != "l2")[:top_k]
         size = 1e-9 * max(1.0, *(abs(score) for score in order), math.hypot(*query))
         assert [match["score"] for match in near] == pytest.approx(order, rel=1e-9, abs=size)
@@ -168,15 +168,15 @@ def test_scores_are_the_same_bits_in_any_batch(metric: Metric, tmp_path: Path) -
     docs = docs_of(list(vectors))
     queries = [*(vectors[n] + np.float32(1e-3) for n in range(40)), *vectors[:10]]
     batch = rows_of(queries)
-    whole = apply(similar(tmp_path / "a", docs, metric=metric, top_k=20), decoded(batch))
-    other = similar(tmp_path / "b", docs.slice(1700), metric=metric, top_k=20)
+    full_output = apply(similar(tmp_path / "a", docs, metric=metric, top_k=20), decoded(batch))
+    split_lookup = similar(tmp_path / "b", docs.slice(1700), metric=metric, top_k=20)
     pq.write_table(docs.slice(0, 1700), tmp_path / "b" / "z.parquet")
-    parts = [apply(other, decoded(batch.slice(at, 7))) for at in range(0, 50, 7)]
+    parts = [apply(split_lookup, decoded(batch.slice(start, 7))) for start in range(0, 50, 7)]
     rows = pa.Table.from_batches([part.rows for part in parts]).combine_chunks()
-    assert rows.to_batches()[0].equals(whole.rows)
+    assert rows.to_batches()[0].equals(full_output.rows)
     answers = sum(int(part.lookups[0].answers, 16) for part in parts) % 2**64
-    assert f"{answers:016x}" == whole.lookups[0].answers
-    ids = found(whole)[3]
+    assert f"{answers:016x}" == full_output.lookups[0].answers
+    ids = matches_of(full_output)[3]
     assert ids is not None
     equal = [n for n in ids if n != 1003]
     assert equal == [3, *range(2000, 2000 + len(equal) - 1)]  # the smaller ones come first
@@ -192,16 +192,16 @@ def test_what_is_no_vector(metric: Metric, zero: str | list[int], tmp_path: Path
     verdict = apply(similar(tmp_path, metric=metric), decoded(rows))
     reasons = [(n, "rules", "lookup:similar:vector") for n in range(3, 11)]
     if zero == "dead":
-        assert found(verdict) == [[4, 1], None]
+        assert matches_of(verdict) == [[4, 1], None]
         reasons = [(2, "rules", "lookup:similar:vector"), *reasons]
     else:
-        assert found(verdict)[1:] == [None, zero]
+        assert matches_of(verdict)[1:] == [None, zero]
     assert dead(verdict) == reasons
     detail = verdict.dead_detail[0].as_py()
     assert detail.startswith("Expected 2 finite numbers")
     (looked_up,) = verdict.lookups
-    asked = len(verdict.rows) - 1
-    assert (looked_up.keys, looked_up.hits, looked_up.misses) == (asked, asked, 1)
+    query_count = len(verdict.rows) - 1
+    assert (looked_up.keys, looked_up.hits, looked_up.misses) == (query_count, query_count, 1)
 
 
 @pytest.mark.parametrize("vectors", [[], [None, None], [[math.nan, 1.0]]])
@@ -223,7 +223,7 @@ def test_a_table_without_vectors(
     if on_miss == "dead":
         assert [reason for _, _, reason in dead(verdict)] == ["lookup:similar:no_match"] * 2
     else:
-        assert found(verdict) == [None, None]
+        assert matches_of(verdict) == [None, None]
 
 
 def test_vectors_of_two_lengths_refuse_the_window(tmp_path: Path) -> None:
@@ -236,17 +236,17 @@ def test_vectors_of_two_lengths_refuse_the_window(tmp_path: Path) -> None:
 
 def test_what_a_message_left_unchanged_stays_so(tmp_path: Path) -> None:
     """Where the vector is unchanged, so are its matches, and the row is no miss."""
-    left = pa.array([[], ["embedding"]], pa.list_(pa.string()))
-    rows = decoded(rows_of([[1, 0], None]), unavailable=left)
+    unavailable = pa.array([[], ["embedding"]], pa.list_(pa.string()))
+    rows = decoded(rows_of([[1, 0], None]), unavailable=unavailable)
     verdict = apply(similar(tmp_path, on_miss="dead"), rows)
     assert verdict.unavailable is not None
     assert verdict.unavailable.to_pylist() == [[], ["embedding", "near"]]
-    assert found(verdict) == [[1, 4], None]
+    assert matches_of(verdict) == [[1, 4], None]
     assert verdict.lookups[0].misses == 0
 
 
 @pytest.mark.parametrize(
-    ("change", "why"),
+    ("change", "message"),
     [
         ({"key": (("n", "vector"),)}, "n is int64, and vector is list<.*>: can't be compared"),
         ({"key": (("embedding", "id"),)}, "and id is int64: can't be compared"),
@@ -257,11 +257,11 @@ def test_what_a_message_left_unchanged_stays_so(tmp_path: Path) -> None:
     ],
 )
 def test_what_can_never_fit_is_refused_before_anything_is_read(
-    change: dict[str, Any], why: str, tmp_path: Path
+    change: dict[str, Any], message: str, tmp_path: Path
 ) -> None:
     """Columns that aren't there or have no vectors, and names that are there twice."""
     lookup = similar(tmp_path)
-    with pytest.raises(SpecError, match=why):
+    with pytest.raises(SpecError, match=message):
         columns_after(replace(lookup, **change), columns_of(rows_of([[1, 2]])))
 
 
@@ -292,17 +292,17 @@ def test_a_version_is_searched_again(tmp_path: Path) -> None:
     pinned = step.pinned({"near": step.source.version()})
     rows = decoded(rows_of([[1, 3]]))
     first = apply(pinned, rows)
-    assert found(first) == [[2]]
+    assert matches_of(first) == [[2]]
     write_deltalake(tmp_path / "t", pa.table({"id": [3], "vector": [[1.0, 3.0]]}), mode="append")
     assert apply(pinned, rows).rows.equals(first.rows)
-    assert found(apply(step, rows)) == [[3]]
+    assert matches_of(apply(step, rows)) == [[3]]
 
 
 BY_VECTOR = {"lookup": "a", "nearest": {"e": "v"}, "take": {"id": "id"}, "from": {"table": "t"}}
 
 
 @pytest.mark.parametrize(
-    ("change", "why"),
+    ("change", "message"),
     [
         ({"nearest": None}, "must be there, or nearest in its place"),
         ({"key": {"id": "id"}}, "must be there, or nearest in its place"),
@@ -315,7 +315,7 @@ BY_VECTOR = {"lookup": "a", "nearest": {"e": "v"}, "take": {"id": "id"}, "from":
         ({"nearest": None, "key": {"id": "id"}, "top_k": 3}, "doesn't go with key"),
     ],
 )
-def test_options_that_mean_nothing_are_refused(change: dict[str, Any], why: str) -> None:
+def test_options_that_mean_nothing_are_refused(change: dict[str, Any], message: str) -> None:
     """When the spec is checked, each at its place."""
-    with pytest.raises(ValidationError, match=why):
+    with pytest.raises(ValidationError, match=message):
         LookupStepSection.model_validate(BY_VECTOR | change)

@@ -303,9 +303,9 @@ class TestDead(TransformContract):
 def test_metadata_columns_are_there(step: Any) -> None:
     """The function sees those that the spec asks for, and needn't give them back."""
     placed = step("placed", metadata=(("topic", "_topic"), ("offset", "_offset")))
-    found = apply(placed, decoded(ROWS)).rows
-    assert found["name"].to_pylist() == [f"t@{n}" for n in range(5)]
-    assert found.schema.names == ["id", "name"]
+    output_rows = apply(placed, decoded(ROWS)).rows
+    assert output_rows["name"].to_pylist() == [f"t@{n}" for n in range(5)]
+    assert output_rows.schema.names == ["id", "name"]
 
 
 def test_an_exception_fails_the_window_with_its_place(step: Any) -> None:
@@ -320,13 +320,13 @@ def test_an_exception_fails_the_window_with_its_place(step: Any) -> None:
 
 def test_an_exception_can_be_a_dead_letter(step: Any) -> None:
     """Of the message alone at which the function raises; the others go on."""
-    found = apply(step("picky", on_error="dead"), decoded(ROWS))
-    assert found.rows["id"].to_pylist() == [1, 2, 3, 5]
-    assert [(index, stage) for index, stage, _ in dead(found)] == [(3, "rules")]
-    assert found.dead_reason.to_pylist() == ["python:ValueError"]
-    assert "secret" not in found.dead_detail[0].as_py()
-    left = apply(step("leaves", on_error="dead"), decoded(ROWS))
-    assert left.dead_reason.to_pylist() == ["python:SystemExit"]
+    output = apply(step("picky", on_error="dead"), decoded(ROWS))
+    assert output.rows["id"].to_pylist() == [1, 2, 3, 5]
+    assert [(index, stage) for index, stage, _ in dead(output)] == [(3, "rules")]
+    assert output.dead_reason.to_pylist() == ["python:ValueError"]
+    assert "secret" not in output.dead_detail[0].as_py()
+    exit_output = apply(step("leaves", on_error="dead"), decoded(ROWS))
+    assert exit_output.dead_reason.to_pylist() == ["python:SystemExit"]
     for function, kind in {"panics": "PanicException", "cancelled": "CancelledError"}.items():
         raised = apply(step(function, on_error="dead"), decoded(ROWS))
         assert raised.dead_reason.to_pylist() == [f"python:{kind}"]
@@ -334,12 +334,12 @@ def test_an_exception_can_be_a_dead_letter(step: Any) -> None:
         with pytest.raises(RefusedError, match=f"raised {kind} at ") as refused:
             apply(step(function), decoded(ROWS))
         assert "secret" not in str(refused.value)
-    alone = apply(step("picky", on_error="dead"), decoded(ROWS.slice(3, 1)))
-    assert (alone.rows.num_rows, alone.dead_index.to_pylist()) == (0, [0])
+    single_output = apply(step("picky", on_error="dead"), decoded(ROWS.slice(3, 1)))
+    assert (single_output.rows.num_rows, single_output.dead_index.to_pylist()) == (0, [0])
 
 
 @pytest.mark.parametrize(
-    ("function", "more", "said"),
+    ("function", "more", "message"),
     [
         ("fewer", {}, "it gives 1 row for 5, without _row"),
         ("wrong", {}, "name is binary, by its schema string"),
@@ -363,10 +363,10 @@ def test_an_exception_can_be_a_dead_letter(step: Any) -> None:
     ],
 )
 def test_what_a_function_must_not_give(
-    step: Any, function: str, more: dict[str, Any], said: str
+    step: Any, function: str, more: dict[str, Any], message: str
 ) -> None:
     """Rows that nobody can place, other types than the schema's, and what a key forbids."""
-    with pytest.raises(SpecError, match=said):
+    with pytest.raises(SpecError, match=message):
         apply(step(function, **more), decoded(ROWS))
 
 
@@ -398,8 +398,8 @@ def test_a_function_is_asked_about_its_order_once_a_split(step: Any) -> None:
     """
     counted = step("counted")
     opened, calls = counted.open(), load_function(counted.function).__globals__["CALLS"]
-    for given in (ROWS.slice(0, 1), ROWS.slice(0, 2), ROWS, ROWS, ROWS):
-        assert opened(decoded(given), messages_for(decoded(given))).rows["id"] == given["id"]
+    for batch in (ROWS.slice(0, 1), ROWS.slice(0, 2), ROWS, ROWS, ROWS):
+        assert opened(decoded(batch), messages_for(decoded(batch))).rows["id"] == batch["id"]
     assert calls == [1, 2, 2, 2, 5, 5, 5, 5, 5, 5]
 
 
@@ -410,18 +410,18 @@ def test_keys_and_values_are_a_list_unless_the_schema_says_map(step: Any, functi
     """
     model = ModelReference("more.py:Tagged", step(function).model.folder)
     schema = Columns.of(load_model(model)).arrow_schema
-    given = {
+    input_columns = {
         "tags": [[{"key": "a", "value": "x"}, {"key": "a", "value": None}], None, []],
         "deep": [{"tags": [{"key": "b", "value": 1}]}, {"tags": None}, {"tags": []}],
         "mapped": [[("c", 1)], None, [("d", None), ("e", 2)]],
     }
-    rows = pa.RecordBatch.from_pydict(given, schema=schema)
-    here = replace(step(function), model=model)
-    assert apply(here, decoded(rows)).rows.to_pydict() == given
+    rows = pa.RecordBatch.from_pydict(input_columns, schema=schema)
+    tagged_step = replace(step(function), model=model)
+    assert apply(tagged_step, decoded(rows)).rows.to_pydict() == input_columns
     ints = pa.list_(pa.struct([("key", pa.string()), ("value", pa.int64())]))
     null = pa.array([[{"key": None, "value": 1}]] * 3, ints)
     with pytest.raises(SpecError, match="mapped has a null as an entry or a key"):
-        apply(here, decoded(rows.set_column(2, "mapped", null)))
+        apply(tagged_step, decoded(rows.set_column(2, "mapped", null)))
 
 
 def test_what_has_no_value_in_a_batch_has_any_type(step: Any) -> None:
@@ -438,10 +438,10 @@ def test_what_has_no_value_in_a_batch_has_any_type(step: Any) -> None:
 
 def test_a_function_that_hangs_is_named(step: Any, caplog: pytest.LogCaptureFixture) -> None:
     """It is said which function is waited for, and of which step, as of a silent broker."""
-    heard, said = step("heard", setting="transform.steps.1"), threading.Event()
-    load_function(heard.function).__globals__["SAID"].append(said)
-    caplog.handler.addFilter(lambda _: said.set() or True)  # type: ignore[func-returns-value]
-    apply(heard, decoded(ROWS))
+    hearing_step, was_logged = step("heard", setting="transform.steps.1"), threading.Event()
+    load_function(hearing_step.function).__globals__["SAID"].append(was_logged)
+    caplog.handler.addFilter(lambda _: was_logged.set() or True)  # type: ignore[func-returns-value]
+    apply(hearing_step, decoded(ROWS))
     assert caplog.messages[0] == "Waiting for more.py:heard of transform.steps.1: 5 rows"
 
 
@@ -449,12 +449,14 @@ def test_what_is_told_before_anything_is_read(step: Any) -> None:
     """A function that doesn't say which batch it takes, or not so that it can be read, and a
     schema without the key.
     """
-    for function, why in {
+    for function, message in {
         "unsaid": r"\. Annotate",
         "hidden": r"\(NameError: name 'polars' is not defined\)",
         "bound": r"\(TypeError: ",
     }.items():
-        with pytest.raises(SpecError, match=f"{function} doesn't say which batch it takes ?{why}"):
+        with pytest.raises(
+            SpecError, match=f"{function} doesn't say which batch it takes ?{message}"
+        ):
             step(function).columns(THINGS)
     with pytest.raises(SpecError, match=r"has text of sink\.primary_key otherwise"):
         step("upper", primary_key=("text",)).columns(THINGS)
@@ -469,17 +471,17 @@ def test_a_batch_that_fails_though_no_row_does(step: Any) -> None:
 
 def test_the_steps_own_column_is_not_taken(step: Any) -> None:
     """Rows with a column `_row`, or a metadata column of that name, are refused."""
-    taken = Columns((*THINGS.columns, Column("_row", pa.int64(), nullable=True)))
+    clashing_columns = Columns((*THINGS.columns, Column("_row", pa.int64(), nullable=True)))
     with pytest.raises(SpecError, match="the rows have a column _row"):
-        step("upper").columns(taken)
+        step("upper").columns(clashing_columns)
     with pytest.raises(SpecError, match="the rows have a column _row"):
         step("upper", metadata=(("offset", "_row"),)).columns(THINGS)
 
 
 def test_what_is_left_out_is_deleted(step: Any) -> None:
     """In a table with a primary key."""
-    found = apply(step("odd", primary_key=("id",)), decoded(ROWS))
-    assert found.rows["id"].to_pylist() == [1, 3, 5]
-    assert found.deletes is not None
-    assert found.deletes.keys["id"].to_pylist() == [2, 4]
-    assert columns_of(found.rows).columns[0].name == "id"
+    output = apply(step("odd", primary_key=("id",)), decoded(ROWS))
+    assert output.rows["id"].to_pylist() == [1, 3, 5]
+    assert output.deletes is not None
+    assert output.deletes.keys["id"].to_pylist() == [2, 4]
+    assert columns_of(output.rows).columns[0].name == "id"

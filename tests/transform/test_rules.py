@@ -63,8 +63,10 @@ def test_the_detail_holds_the_check_not_the_value() -> None:
 
 
 @pytest.mark.parametrize("raised", [ZeroDivisionError, SystemExit])
-@pytest.mark.parametrize("each", [True, False])
-def test_a_check_that_raises_fails_the_window(raised: type[BaseException], each: bool) -> None:
+@pytest.mark.parametrize("element_wise", [True, False])
+def test_a_check_that_raises_fails_the_window(
+    raised: type[BaseException], element_wise: bool
+) -> None:
     """It says nothing of any row; the text of what it raised may hold values and isn't shown. A
     `sys.exit` ends no worker.
     """
@@ -72,7 +74,7 @@ def test_a_check_that_raises_fails_the_window(raised: type[BaseException], each:
     class Crashing(pp.DataFrameModel):
         id: pl.Int64
 
-        @pp.check("id", name="odd", element_wise=each)
+        @pp.check("id", name="odd", element_wise=element_wise)
         def odd(cls, value: int) -> bool:  # noqa: N805
             raise raised(f"hunter{value}")
 
@@ -169,12 +171,12 @@ def test_all_at_once_is_what_pandera_says_one_after_the_other(
     """Its own `validate` is the truth: which rows fail, each under the first check in
     the model's order.
     """
-    found = {
+    reason_by_row = {
         row: failure.reason
         for failure in Rules(Order).failures(rows(*values))
         for row in failure.rows.tolist()
     }
-    assert found == _first_refused(pl.DataFrame(rows(*values)), Order.to_schema())
+    assert reason_by_row == _first_refused(pl.DataFrame(rows(*values)), Order.to_schema())
 
 
 def _first_refused(frame: pl.DataFrame, schema: pp.DataFrameSchema) -> dict[int, str]:
@@ -185,7 +187,7 @@ def _first_refused(frame: pl.DataFrame, schema: pp.DataFrameSchema) -> dict[int,
         },
         checks=schema.checks,
     )
-    found: dict[int, str] = {}
+    reason_by_row: dict[int, str] = {}
     try:
         checks.validate(frame, lazy=True)
     except SchemaErrors as errors:
@@ -193,8 +195,8 @@ def _first_refused(frame: pl.DataFrame, schema: pp.DataFrameSchema) -> dict[int,
             column = "*" if isinstance(error.schema, pp.DataFrameSchema) else error.schema.name
             for row, passed in enumerate(error.check_output.to_series()):
                 if not passed:
-                    found.setdefault(row, f"check:{column}:{error.check.name}")
-    return found
+                    reason_by_row.setdefault(row, f"check:{column}:{error.check.name}")
+    return reason_by_row
 
 
 def test_the_environment_can_not_switch_checks_off(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -224,15 +226,15 @@ def test_checks_on_maps_see_what_the_model_declares() -> None:
 
 
 def _frames_made(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
-    made: list[list[str]] = []
+    frame_columns: list[list[str]] = []
     real = rules_module.frame_of
 
     def seen(batch: pa.RecordBatch) -> pl.DataFrame:
-        made.append(batch.schema.names)
+        frame_columns.append(batch.schema.names)
         return real(batch)
 
     monkeypatch.setattr(rules_module, "frame_of", seen)
-    return made
+    return frame_columns
 
 
 def test_columns_that_no_rule_reads_are_not_converted(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -249,9 +251,9 @@ def test_columns_that_no_rule_reads_are_not_converted(monkeypatch: pytest.Monkey
     )
     rules = Rules(Two)
     rules.failures(batch)
-    made = _frames_made(monkeypatch)
+    frame_columns = _frames_made(monkeypatch)
     assert [failure.rows.tolist() for failure in rules.failures(batch)] == [[1]]
-    assert made == [["id", "price"]]
+    assert frame_columns == [["id", "price"]]
 
 
 def test_a_check_of_ones_own_sees_every_column(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -265,11 +267,11 @@ def test_a_check_of_ones_own_sees_every_column(monkeypatch: pytest.MonkeyPatch) 
         def enough(cls, data: pp.PolarsData) -> pl.LazyFrame:  # noqa: N805
             return data.lazyframe.select(pl.col(data.key) >= pl.col("least"))
 
-    made = _frames_made(monkeypatch)
+    frame_columns = _frames_made(monkeypatch)
     batch = pa.record_batch([pa.array([1, 3, -1]), pa.array([2, 2, -2])], names=["id", "least"])
-    found = [(f.reason, f.rows.tolist()) for f in Rules(Beside).failures(batch)]
-    assert found == [("check:id:greater_than_or_equal_to", [2]), ("check:id:enough", [0])]
-    assert all(names == ["id", "least"] for names in made)
+    failures = [(f.reason, f.rows.tolist()) for f in Rules(Beside).failures(batch)]
+    assert failures == [("check:id:greater_than_or_equal_to", [2]), ("check:id:enough", [0])]
+    assert all(names == ["id", "least"] for names in frame_columns)
 
 
 _TEXTS = st.one_of(st.none(), st.sampled_from(["", "S-1", "S-12345", "XS-1", "EUR", "é"]))
@@ -329,9 +331,9 @@ def test_every_built_in_check_is_what_pandera_makes_of_it(
     )
     rules = Rules(model)
     for _ in range(2):
-        found = {
+        reason_by_row = {
             row: failure.reason
             for failure in rules.failures(batch)
             for row in failure.rows.tolist()
         }
-        assert found == _first_refused(pl.DataFrame(batch), schema)
+        assert reason_by_row == _first_refused(pl.DataFrame(batch), schema)

@@ -93,15 +93,15 @@ class TestMetadata(TransformContract):
 def selected(query: str, rows: pa.RecordBatch) -> list[dict[str, Any]]:
     """The rows of a SELECT that no row fails, of the types that it promises."""
     sql = Sql(query)
-    found = apply(sql, decoded(rows))
-    assert found.rows.schema.equals(sql.columns(columns_of(rows)).arrow_schema)
-    assert not len(found.dead_index)
-    listed: list[dict[str, Any]] = found.rows.to_pylist()
+    output = apply(sql, decoded(rows))
+    assert output.rows.schema.equals(sql.columns(columns_of(rows)).arrow_schema)
+    assert not len(output.dead_index)
+    listed: list[dict[str, Any]] = output.rows.to_pylist()
     return listed
 
 
 @pytest.mark.parametrize(
-    ("query", "said"),
+    ("query", "message"),
     [
         ("SELECT sum(id) AS s FROM rows", "sum adds other rows up: a spark step"),
         ("SELECT DISTINCT id FROM rows", "DISTINCT looks at other rows"),
@@ -173,13 +173,13 @@ def selected(query: str, rows: pa.RecordBatch) -> list[dict[str, Any]]:
         ("SELECT {'a': id, 'A': id} AS s FROM rows", 'Duplicate named argument "A"'),
     ],
 )
-def test_what_is_no_step_is_refused(query: str, said: str) -> None:
+def test_what_is_no_step_is_refused(query: str, message: str) -> None:
     """What looks at other rows, isn't repeatable, has no name or no type is refused before
     anything is read, with the way out.
     """
     with pytest.raises(SpecError) as refused:
         columns_after(Sql(query), ORDERS)
-    assert said in str(refused.value)
+    assert message in str(refused.value)
     assert "Nothing was read." in refused.value.do
 
 
@@ -199,7 +199,7 @@ def test_metadata_columns_have_names_of_their_own() -> None:
 
 
 @pytest.mark.parametrize(
-    ("query", "said"),
+    ("query", "message"),
     [
         ("SELECT at + 1 AS x FROM rows", '"at" is a word of SQL, and as a column stands in double'),
         ("SELECT * EXCLUDE (Order) FROM rows", '"order" is a word of SQL'),
@@ -213,7 +213,7 @@ def test_metadata_columns_have_names_of_their_own() -> None:
         ("SELECT id, lower(id, 2) AS b FROM rows", " - in b. "),
     ],
 )
-def test_a_mistake_has_its_line(query: str, said: str) -> None:
+def test_a_mistake_has_its_line(query: str, message: str) -> None:
     """In a SELECT of several lines its number is told, and the column where DuckDB refuses an
     expression; a column with the name of a word of SQL is told to stand in double quotes.
     """
@@ -221,7 +221,7 @@ def test_a_mistake_has_its_line(query: str, said: str) -> None:
     more = (Column(name, pa.int64(), nullable=True) for name in names)
     with pytest.raises(SpecError) as refused:
         Sql(query).columns(Columns((*ORDERS.columns, *more)))
-    assert said in str(refused.value).replace(", there are", " there are").replace(
+    assert message in str(refused.value).replace(", there are", " there are").replace(
         " there are id, lines, text, at, order, end, _end", ""
     )
 
@@ -240,11 +240,14 @@ def test_values_come_back_as_they_went_in() -> None:
         }
     )
     sql = Sql("SELECT * RENAME (m AS map), d * 2 AS twice, l[1] AS first, s.a[1].b AS b FROM rows")
-    found = apply(sql, decoded(rows)).rows
-    assert [found.column(i) for i in range(7)] == rows.columns
-    assert found.schema.names[:7] == ["d", "at", "day", "l", "s", "map", "f"]
-    assert found["twice"].to_pylist() == [Decimal("2.40"), None]
-    assert (found["first"].to_pylist(), found["b"].to_pylist()) == ([1, None], [b"\xff", None])
+    output_rows = apply(sql, decoded(rows)).rows
+    assert [output_rows.column(i) for i in range(7)] == rows.columns
+    assert output_rows.schema.names[:7] == ["d", "at", "day", "l", "s", "map", "f"]
+    assert output_rows["twice"].to_pylist() == [Decimal("2.40"), None]
+    assert (output_rows["first"].to_pylist(), output_rows["b"].to_pylist()) == (
+        [1, None],
+        [b"\xff", None],
+    )
 
 
 def test_days_are_those_of_utc() -> None:
@@ -274,11 +277,11 @@ def test_a_row_that_fails_is_a_dead_letter_without_its_values() -> None:
     it; the other rows are as they would be without it.
     """
     rows = pa.record_batch({"n": pa.array([1, 2**62, 3, 4]), "t": ["5", "6", "secret 777", None]})
-    found = apply(Sql("SELECT n * 4 AS n4, CAST(t AS INT) AS t FROM rows", "step"), decoded(rows))
-    assert found.rows.to_pylist() == [{"n4": 4, "t": 5}, {"n4": 16, "t": None}]
-    assert [(index, stage) for index, stage, _ in dead(found)] == [(1, "rules"), (2, "rules")]
-    assert found.dead_reason.to_pylist() == ["sql:n4", "sql:t"]
-    overflow, conversion = found.dead_detail.to_pylist()
+    output = apply(Sql("SELECT n * 4 AS n4, CAST(t AS INT) AS t FROM rows", "step"), decoded(rows))
+    assert output.rows.to_pylist() == [{"n4": 4, "t": 5}, {"n4": 16, "t": None}]
+    assert [(index, stage) for index, stage, _ in dead(output)] == [(1, "rules"), (2, "rules")]
+    assert output.dead_reason.to_pylist() == ["sql:n4", "sql:t"]
+    overflow, conversion = output.dead_detail.to_pylist()
     assert overflow.startswith("Out of Range Error: Overflow in multiplication of INT64")
     assert overflow.endswith(" - in n4 of step")
     assert conversion == "Conversion Error: Could not convert string - in t of step"
@@ -304,8 +307,8 @@ def test_each_way_to_fail_is_a_dead_letter(query: str) -> None:
     """
     good = "UTC" if "ZONE" in query else "5"
     rows = pa.record_batch({"t": [good, "no such", good]})
-    found = apply(Sql(query), decoded(rows))
-    assert (found.dead_index.to_pylist(), found.rows.num_rows) == ([1], 2)
+    output = apply(Sql(query), decoded(rows))
+    assert (output.dead_index.to_pylist(), output.rows.num_rows) == ([1], 2)
 
 
 def test_try_gives_null_for_what_is_there_twice() -> None:
@@ -318,8 +321,8 @@ def test_try_gives_null_for_what_is_there_twice() -> None:
 def test_a_map_with_a_key_twice_is_a_dead_letter() -> None:
     """DuckDB can't read such a map at all; the other rows are as they are."""
     twice = pa.array([[("a", 1)], [("a", 1), ("a", 2)]], pa.map_(pa.string(), pa.int64()))
-    found = apply(Sql("SELECT m['a'] AS a FROM rows"), decoded(pa.record_batch({"m": twice})))
-    assert (found.rows["a"].to_pylist(), found.dead_index.to_pylist()) == ([1], [1])
+    output = apply(Sql("SELECT m['a'] AS a FROM rows"), decoded(pa.record_batch({"m": twice})))
+    assert (output.rows["a"].to_pylist(), output.dead_index.to_pylist()) == ([1], [1])
 
 
 def test_a_map_that_can_not_be_read_is_left_out_with_its_row() -> None:
@@ -328,21 +331,21 @@ def test_a_map_that_can_not_be_read_is_left_out_with_its_row() -> None:
         [[("a", 1)], [("a", 1), ("a", 2)], [("a", 3)]], pa.map_(pa.string(), pa.int64())
     )
     rows = pa.record_batch({"m": twice, "n": [1, 0, 1]})
-    for given, wanted in ((rows, [{"a": 1}, {"a": 3}]), (rows.slice(1, 1), [])):
-        found = apply(Sql("SELECT m['a'] AS a FROM rows WHERE n > 0"), decoded(given))
-        assert (found.rows.to_pylist(), found.dead_index.to_pylist()) == (wanted, [])
-    found = apply(Sql("SELECT m['a'] AS a FROM rows WHERE n = 0"), decoded(rows))
-    assert (found.rows.num_rows, found.dead_index.to_pylist()) == (0, [1])
+    for batch, expected in ((rows, [{"a": 1}, {"a": 3}]), (rows.slice(1, 1), [])):
+        output = apply(Sql("SELECT m['a'] AS a FROM rows WHERE n > 0"), decoded(batch))
+        assert (output.rows.to_pylist(), output.dead_index.to_pylist()) == (expected, [])
+    output = apply(Sql("SELECT m['a'] AS a FROM rows WHERE n = 0"), decoded(rows))
+    assert (output.rows.num_rows, output.dead_index.to_pylist()) == (0, [1])
 
 
 def test_what_no_calendar_has_is_a_dead_letter() -> None:
     """A timestamp that DuckDB can hold, and no table, by itself or in a list, struct or map."""
     rows = pa.record_batch({"ms": pa.array([0, 10**15, None])})
-    for at in ("{}", "[{}]", "{{'k': {}}}", "MAP {{'k': [{}]}}"):
-        query = f"SELECT {at.format('make_timestamptz(ms * 1000)')} AS at_ FROM rows"
-        found = apply(Sql(query), decoded(rows))
-        assert "datetime.datetime(1970, 1, 1" in str(found.rows["at_"].to_pylist())
-        assert (found.rows.num_rows, found.dead_reason.to_pylist()) == (2, ["sql:at_"])
+    for template in ("{}", "[{}]", "{{'k': {}}}", "MAP {{'k': [{}]}}"):
+        query = f"SELECT {template.format('make_timestamptz(ms * 1000)')} AS at_ FROM rows"
+        output = apply(Sql(query), decoded(rows))
+        assert "datetime.datetime(1970, 1, 1" in str(output.rows["at_"].to_pylist())
+        assert (output.rows.num_rows, output.dead_reason.to_pylist()) == (2, ["sql:at_"])
 
 
 @pytest.mark.parametrize(
@@ -358,8 +361,8 @@ def test_what_no_calendar_has_is_a_dead_letter() -> None:
 )
 def test_no_value_is_in_a_sentence(query: str, text: str) -> None:
     """Whatever DuckDB repeats of it, in quotes or not, over several lines, or computed."""
-    found = apply(Sql(query), decoded(pa.record_batch({"t": [text]})))
-    (detail,) = found.dead_detail.to_pylist()
+    output = apply(Sql(query), decoded(pa.record_batch({"t": [text]})))
+    (detail,) = output.dead_detail.to_pylist()
     assert detail.endswith(" - in a of sql")
     assert not [word for word in ("DE12", "Jo", "Smith", "ecret", "AB1") if word in detail]
 
@@ -380,12 +383,16 @@ def test_a_row_fails_alone_as_in_company(query: str) -> None:
     rows = pa.record_batch(
         {"t": ["x", "x", "1"], "l": [[1], [], [1, 2]], "i": pa.array([7, None, 1])}
     )
-    together, alone = apply(Sql(query), decoded(rows)), []
-    for at in range(3):
-        found = apply(Sql(query), decoded(rows.slice(at, 1)))
-        alone.append((len(found.dead_index), found.rows.to_pylist()))
-    assert together.dead_index.to_pylist() == [at for at in range(3) if alone[at][0]]
-    assert together.rows.to_pylist() == [row for _, found in alone for row in found]
+    together, output_per_row = apply(Sql(query), decoded(rows)), []
+    for row_index in range(3):
+        output = apply(Sql(query), decoded(rows.slice(row_index, 1)))
+        output_per_row.append((len(output.dead_index), output.rows.to_pylist()))
+    assert together.dead_index.to_pylist() == [
+        row_index for row_index in range(3) if output_per_row[row_index][0]
+    ]
+    assert together.rows.to_pylist() == [
+        row for _, output_rows in output_per_row for row in output_rows
+    ]
 
 
 def test_an_unnested_list_that_is_empty_makes_no_row_beside_a_longer_one() -> None:
@@ -401,7 +408,7 @@ def test_an_unnested_list_that_is_empty_makes_no_row_beside_a_longer_one() -> No
 
 def test_many_failing_rows_are_told_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """The first of each column in DuckDB's words, which cost a query, however many fail."""
-    asked, real = [], step.locked
+    row_counts, real = [], step.locked
 
     class Counted:
         """A DuckDB that notes which queries it is asked, of how many rows."""
@@ -410,7 +417,7 @@ def test_many_failing_rows_are_told_at_once(monkeypatch: pytest.MonkeyPatch) -> 
             self.real = real()
 
         def register(self, name: str, rows: pa.Table) -> None:
-            asked.append(rows.num_rows)
+            row_counts.append(rows.num_rows)
             self.real.register(name, rows)
 
         def __getattr__(self, name: str) -> Any:
@@ -419,12 +426,12 @@ def test_many_failing_rows_are_told_at_once(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(step, "locked", Counted)
     rows = pa.record_batch({"t": ["x", "x", "x", "1", "1"], "u": ["1", "1", "1", "y", "y"]})
     query = "SELECT t::INT AS t, u::INT AS u FROM rows"
-    found = apply(Sql(query), decoded(rows))
-    details = found.dead_detail.to_pylist()
+    output = apply(Sql(query), decoded(rows))
+    details = output.dead_detail.to_pylist()
     words = [detail.startswith("Conversion Error") for detail in details]
     assert words == [True, False, False, True, False]
     assert details[4] == f"It fails, and another row of its batch by {details[3]}"
-    assert asked.count(1) == 2
+    assert row_counts.count(1) == 2
 
 
 def test_conditions_are_asked_in_their_order() -> None:
@@ -443,9 +450,9 @@ def test_a_filter_that_fails_is_a_dead_letter_of_the_filter() -> None:
     """And what the filter leaves out fails by no column."""
     rows = pa.record_batch({"text": ["1", "x", "0", None], "other": ["a", "1", "a", "a"]})
     query = "SELECT CAST(other AS INT) AS other FROM rows WHERE CAST(text AS INT) > 0"
-    found = apply(Sql(query), decoded(rows))
-    assert found.dead_reason.to_pylist() == ["sql:other", "sql:WHERE"]
-    assert (found.dead_index.to_pylist(), found.filtered) == ([0, 1], 2)
+    output = apply(Sql(query), decoded(rows))
+    assert output.dead_reason.to_pylist() == ["sql:other", "sql:WHERE"]
+    assert (output.dead_index.to_pylist(), output.filtered) == ([0, 1], 2)
 
 
 def test_a_runaway_ends(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -458,7 +465,7 @@ def test_a_runaway_ends(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize(
-    ("error", "room", "said"),
+    ("error", "room", "message"),
     [
         (duckdb.OutOfMemoryException("Out of Memory"), 1, "no memory for what it makes of 2 rows"),
         (duckdb.InvalidInputException("Arrow Appender: 'x'"), 0, "too large for a batch of 1 row "),
@@ -467,7 +474,7 @@ def test_a_runaway_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     ],
 )
 def test_what_is_too_large_for_a_batch(
-    monkeypatch: pytest.MonkeyPatch, error: Exception, room: int, said: str | None
+    monkeypatch: pytest.MonkeyPatch, error: Exception, room: int, message: str | None
 ) -> None:
     """A result that DuckDB has room for in parts is computed in parts; else the task ends, with
     the setting that helps.
@@ -494,10 +501,10 @@ def test_what_is_too_large_for_a_batch(
     real = step.locked
     monkeypatch.setattr(step, "locked", Full)
     rows, sql = pa.record_batch({"n": pa.array([1, 2])}), Sql("SELECT n + 1 AS n FROM rows")
-    if said is None:
+    if message is None:
         assert apply(sql, decoded(rows)).rows["n"].to_pylist() == [2, 3]
         return
-    with pytest.raises(SpecError, match=said) as refused:
+    with pytest.raises(SpecError, match=message) as refused:
         apply(sql, decoded(rows))
     assert "source.tuning.batch_messages" in refused.value.do
 
@@ -514,18 +521,18 @@ def test_a_duckdb_that_can_not_go_on_is_replaced(monkeypatch: pytest.MonkeyPatch
             return getattr(dead, name)
 
         def sql(self, query: str) -> Any:
-            if "rows" in query and self.asked:
+            if "rows" in query and self.has_answered:
                 raise duckdb.FatalException("the database was invalidated by hush")
-            self.asked = True
+            self.has_answered = True
             return dead.sql(query)
 
-        asked = False
+        has_answered = False
 
     monkeypatch.setattr(step, "locked", Dead)
     dead.execute("CREATE TABLE mark (n INT)")
-    with pytest.raises(BugError, match="FatalException") as told:
+    with pytest.raises(BugError, match="FatalException") as excinfo:
         apply(sql, decoded(rows))
-    assert "hush" not in str(told.value)
+    assert "hush" not in str(excinfo.value)
     monkeypatch.setattr(step, "locked", real)
     assert apply(sql, decoded(rows)).rows["n"].to_pylist() == [2, 3]
     with pytest.raises(duckdb.CatalogException):
@@ -568,13 +575,13 @@ def test_what_a_filter_leaves_out_is_deleted() -> None:
     """A row that WHERE leaves out deletes its key, at its message's place, beside what is
     deleted anyway.
     """
-    mine = Deletes(pa.record_batch({"id": pa.array([9])}), pa.array([2], pa.int64()))
-    found = apply(keyed("SELECT * FROM rows WHERE state = 'on'"), decoded(KEYED, deletes=mine))
-    assert found.rows["id"].to_pylist() == [1, 3]
-    assert found.deletes is not None
-    assert found.deletes.index.to_pylist() == [1, 2, 2]
-    assert found.deletes.keys["id"].to_pylist() == [2, 9, 1]
-    assert (found.valid, found.filtered) == (4, 0)
+    deletes = Deletes(pa.record_batch({"id": pa.array([9])}), pa.array([2], pa.int64()))
+    output = apply(keyed("SELECT * FROM rows WHERE state = 'on'"), decoded(KEYED, deletes=deletes))
+    assert output.rows["id"].to_pylist() == [1, 3]
+    assert output.deletes is not None
+    assert output.deletes.index.to_pylist() == [1, 2, 2]
+    assert output.deletes.keys["id"].to_pylist() == [2, 9, 1]
+    assert (output.valid, output.filtered) == (4, 0)
 
 
 def test_the_last_row_of_a_key_in_a_message_counts() -> None:
@@ -582,14 +589,14 @@ def test_the_last_row_of_a_key_in_a_message_counts() -> None:
     one behind it does.
     """
     rows = pa.record_batch({"id": pa.array([1, 1, 2, 2]), "state": ["on", "off", "off", "on"]})
-    found = apply(keyed("SELECT * FROM rows WHERE state = 'on'"), decoded(rows, [0, 0, 1, 1]))
-    assert (found.rows["id"].to_pylist(), found.row_index.to_pylist()) == ([2], [1])
-    assert found.deletes is not None
-    assert found.deletes.keys["id"].to_pylist() == [1, 2]
+    output = apply(keyed("SELECT * FROM rows WHERE state = 'on'"), decoded(rows, [0, 0, 1, 1]))
+    assert (output.rows["id"].to_pylist(), output.row_index.to_pylist()) == ([2], [1])
+    assert output.deletes is not None
+    assert output.deletes.keys["id"].to_pylist() == [1, 2]
 
 
 @pytest.mark.parametrize(
-    ("query", "versioned", "said"),
+    ("query", "versioned", "message"),
     [
         ("SELECT id + 1 AS id, state FROM rows", False, "doesn't pass on id of sink.primary_key"),
         ("SELECT state FROM rows", False, "doesn't pass on id of sink.primary_key"),
@@ -597,9 +604,9 @@ def test_the_last_row_of_a_key_in_a_message_counts() -> None:
         ("SELECT * FROM rows WHERE id > 1", True, "with sink.version nothing is deleted"),
     ],
 )
-def test_what_a_key_forbids_is_refused(query: str, versioned: bool, said: str) -> None:
+def test_what_a_key_forbids_is_refused(query: str, versioned: bool, message: str) -> None:
     """A step passes the key on as it is, one row for one, and filters no versions."""
-    with pytest.raises(SpecError, match=said):
+    with pytest.raises(SpecError, match=message):
         keyed(query, versioned=versioned).columns(columns_of(KEYED))
 
 
@@ -617,26 +624,26 @@ def test_what_a_message_left_alone_stays_so() -> None:
     WHERE that asks for it can't be answered, nor an expression of what has changed, too:
     the message is a dead letter.
     """
-    left = pa.array([[], ["note"], [], []], pa.list_(pa.string()))
-    given = decoded(KEYED, unavailable=left)
+    unavailable = pa.array([[], ["note"], [], []], pa.list_(pa.string()))
+    input_batch = decoded(KEYED, unavailable=unavailable)
     query = "SELECT id, note AS words, coalesce(note, 'none') AS told, state FROM rows"
-    found = apply(keyed(query), given)
-    assert found.unavailable is not None
-    assert found.unavailable.to_pylist() == [[], ["words", "told"], [], []]
-    assert found.rows["told"].to_pylist() == ["a", None, "c", "d"]
+    output = apply(keyed(query), input_batch)
+    assert output.unavailable is not None
+    assert output.unavailable.to_pylist() == [[], ["words", "told"], [], []]
+    assert output.rows["told"].to_pylist() == ["a", None, "c", "d"]
     json = "SELECT id, coalesce(note->'$.a', 'none')::VARCHAR AS a FROM rows"
     notes = pa.array(['{"a": 1}'] * 4)
-    of_json = replace(given, rows=KEYED.set_column(2, "note", notes))
+    of_json = replace(input_batch, rows=KEYED.set_column(2, "note", notes))
     arrow = apply(keyed(json), of_json)
     assert arrow.unavailable is not None
     assert arrow.unavailable.to_pylist() == [[], ["a"], [], []]
-    mixed = apply(keyed("SELECT id, state || coalesce(note, '') AS both_ FROM rows"), given)
+    mixed = apply(keyed("SELECT id, state || coalesce(note, '') AS both_ FROM rows"), input_batch)
     assert mixed.dead_reason.to_pylist() == ["sql:both_:unavailable"]
-    renamed = apply(keyed("SELECT id, note AS words FROM rows"), given)
+    renamed = apply(keyed("SELECT id, note AS words FROM rows"), input_batch)
     assert renamed.unavailable is not None
     assert renamed.unavailable.to_pylist() == [[], ["words"], [], []]
-    asked = apply(keyed("SELECT * FROM rows WHERE note <> 'c'"), given)
-    assert (asked.dead_index.to_pylist(), asked.dead_reason.to_pylist()) == (
+    filtered = apply(keyed("SELECT * FROM rows WHERE note <> 'c'"), input_batch)
+    assert (filtered.dead_index.to_pylist(), filtered.dead_reason.to_pylist()) == (
         [1],
         ["sql:WHERE:unavailable"],
     )

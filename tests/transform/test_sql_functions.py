@@ -44,28 +44,28 @@ def calls() -> list[list[str]]:
             "SELECT DISTINCT function_name, parameter_types, varargs FROM duckdb_functions() WHERE"
             " function_type IN ('scalar', 'macro') AND regexp_full_match(function_name, '\\w+')"
         ).fetchall()
-    found = []
+    forms = []
     for name, types, varargs in functions:
-        for given in {tuple(types), (*types, *[varargs] * bool(varargs))}:
-            arguments = product(*(VALUES.get(kind, OTHERS) for kind in given))
+        for argument_types in {tuple(types), (*types, *[varargs] * bool(varargs))}:
+            arguments = product(*(VALUES.get(kind, OTHERS) for kind in argument_types))
             form = [f"{name}({', '.join(values)})" for values in islice(arguments, 6)]
             with suppress(SpecError):
                 read_select(f"SELECT {form[0]} AS value FROM rows", [], [], "sql")
-                found.append(form)
-    return sorted(found)
+                forms.append(form)
+    return sorted(forms)
 
 
 def answers(forms: list[list[str]]) -> dict[str, str]:
     """The first two answers to each form; arguments that don't fit give none."""
-    found: dict[str, str] = {}
+    answer_by_call: dict[str, str] = {}
     with locked() as con:
         for form in forms:
-            before = len(found)
+            count_before = len(answer_by_call)
             for call in form:
-                if len(found) < before + 2:
+                if len(answer_by_call) < count_before + 2:
                     with suppress(duckdb.Error):
-                        found[call] = str(con.execute(f"SELECT {call}").fetchall())
-    return found
+                        answer_by_call[call] = str(con.execute(f"SELECT {call}").fetchall())
+    return answer_by_call
 
 
 def test_what_a_step_may_call_gives_the_same_each_time() -> None:

@@ -47,9 +47,9 @@ VALUES: dict[str, SearchStrategy[Any]] = {
     "j": st.sampled_from(JSON),
     "l": st.lists(st.one_of(st.none(), INTS), max_size=3),
     "s": st.fixed_dictionaries({"x": st.one_of(st.none(), INTS), "y": st.sampled_from(WORDS)}),
-    "m": st.dictionaries(st.sampled_from("kz"), INTS).map(lambda found: list(found.items())),
+    "m": st.dictionaries(st.sampled_from("kz"), INTS).map(lambda entries: list(entries.items())),
     "at_": st.datetimes(dt.datetime(1, 1, 2), dt.datetime(9999, 12, 30)).map(  # noqa: DTZ001
-        lambda at: at.replace(tzinfo=dt.UTC)
+        lambda moment: moment.replace(tzinfo=dt.UTC)
     ),
     "day": st.dates(dt.date(1, 1, 1)),
     "flag": st.booleans(),
@@ -129,13 +129,13 @@ COLUMNS = [kind for kind in KINDS if kind != "json"]
 def expressions(draw: st.DrawFn, kind: str, deep: int = 3) -> str:
     forms = [form for form in KINDS[kind] if deep or "{" not in form.replace("{{", "")]
     form = draw(st.sampled_from(forms or KINDS[kind][:1]))
-    found = {
+    parts_by_kind = {
         name: [draw(expressions(name, max(deep - 1, 0))) for _ in range(form.count(f"{{{name}}}"))]
         for name in KINDS
     }
-    for name, inner in found.items():
-        for each in inner:
-            form = form.replace(f"{{{name}}}", each.replace("{", "{{").replace("}", "}}"), 1)
+    for name, inner in parts_by_kind.items():
+        for part in inner:
+            form = form.replace(f"{{{name}}}", part.replace("{", "{{").replace("}", "}}"), 1)
     return form.replace("{{", "{").replace("}}", "}")
 
 
@@ -160,11 +160,11 @@ def by_duckdb(
     """What DuckDB makes of rows; None where they fail."""
     con.register("rows", pa.Table.from_batches([batch(rows)]))
     try:
-        found = con.sql(query).to_arrow_table()
-        found.to_pylist()  # Python has no other years than tables have
+        table = con.sql(query).to_arrow_table()
+        table.to_pylist()  # Python has no other years than tables have
     except (duckdb.Error, OverflowError, ValueError):
         return None
-    return found
+    return table
 
 
 @settings(max_examples=examples(120, short=10))
@@ -180,7 +180,7 @@ def test_batches_are_the_whole_table(
     note(sql.query)
     # in no order of DuckDB's own: it asks the sides of an AND as it likes
     query = f"SELECT {columns} FROM rows WHERE CASE WHEN {where} THEN TRUE ELSE FALSE END"
-    whole = query.replace(UNNEST, "(")
+    flat_query = query.replace(UNNEST, "(")
     with duckdb.connect(":memory:", config={"threads": 1}) as con:
         con.execute("SET TimeZone = 'UTC'")
         try:
@@ -191,20 +191,22 @@ def test_batches_are_the_whole_table(
             query = f"SELECT {columns.replace(UNNEST, '(')}, {case} FROM rows"
             assert by_duckdb(con, query, []) is None
             return
-        failing = [at for at, row in enumerate(rows) if by_duckdb(con, whole, [row]) is None]
-        good = [row for at, row in enumerate(rows) if at not in failing]
-        wanted = by_duckdb(con, query, good)
-        if wanted is None:  # DuckDB leaves an argument out only where all rows are alike
-            wanted = pa.concat_tables(by_duckdb(con, query, [row]) for row in good)
+        failing = [
+            index for index, row in enumerate(rows) if by_duckdb(con, flat_query, [row]) is None
+        ]
+        good = [row for index, row in enumerate(rows) if index not in failing]
+        expected = by_duckdb(con, query, good)
+        if expected is None:  # DuckDB leaves an argument out only where all rows are alike
+            expected = pa.concat_tables(by_duckdb(con, query, [row]) for row in good)
     step, dead, batches = sql.open(), [], []
     for start in range(0, len(rows), size):
-        given = decoded(batch(rows[start : start + size]))
-        made = step(given, messages_for(given))
-        assert made.rows.schema.equals(schema)
-        batches.append(made.rows)
-        dead += [start + at for at in made.dead_index.to_pylist()]
+        input_batch = decoded(batch(rows[start : start + size]))
+        output = step(input_batch, messages_for(input_batch))
+        assert output.rows.schema.equals(schema)
+        batches.append(output.rows)
+        dead += [start + index for index in output.dead_index.to_pylist()]
     assert dead == failing
-    found = pa.Table.from_batches(batches, schema)
-    assert repr(found.to_pylist()) == repr(wanted.to_pylist())
-    assert wanted.schema.names == schema.names
-    assert [(f.name, f.type) for f in wanted.schema if f.type != schema.field(f.name).type] == []
+    output_table = pa.Table.from_batches(batches, schema)
+    assert repr(output_table.to_pylist()) == repr(expected.to_pylist())
+    assert expected.schema.names == schema.names
+    assert [(f.name, f.type) for f in expected.schema if f.type != schema.field(f.name).type] == []

@@ -109,8 +109,8 @@ def test_nan_is_what_pandera_says(model: type[pp.DataFrameModel]) -> None:
     everything = pa.array(range(len(values)), pa.int64())
     decoded = replace(nothing(batch.schema), rows=batch, row_index=everything)
     validate = Validate(ModelReference(f"floats.py:{model.__name__}", Path(__file__).parent)).open()
-    taken = validate(decoded, messages_for(decoded))
-    assert taken.row_index.to_pylist() == [
+    output = validate(decoded, messages_for(decoded))
+    assert output.row_index.to_pylist() == [
         i for i in range(len(values)) if _valid(model, batch[i : i + 1])
     ]
 

@@ -64,8 +64,8 @@ class AvroPass(OnePass):
         self._noted = IGNORING if ignored_fields(schema, columns) else TAKEN
 
     def _scan(self, data: Any, begins: Any, ends: Any, _longest: int, mask: Any) -> None:
-        own = self._program.begin, self._program.numbers, self.state, self.entries, self.keys
-        PASS.scan(data, begins, ends, *own, mask)
+        arguments = self._program.begin, self._program.numbers, self.state, self.entries, self.keys
+        PASS.scan(data, begins, ends, *arguments, mask)
         mask *= self._noted
 
     def _most_entries(self, size: int, _messages: int) -> int:

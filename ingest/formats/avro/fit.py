@@ -98,7 +98,7 @@ def is_null(kind: AvroType) -> bool:
 def misfits(schema: AvroSchema, columns: Columns) -> dict[str, str]:
     """Returns why columns can't be read from the schema, by their names; others can."""
     fields, fitting = dict(schema.records[schema.root].fields), _Fitting(schema)
-    wrong: dict[str, str] = {}
+    reason_by_column: dict[str, str] = {}
     for column in columns.columns:
         kind = fields.get(column.name)
         if kind is None or (isinstance(kind, AbsentType) and not column.nullable):
@@ -108,8 +108,8 @@ def misfits(schema: AvroSchema, columns: Columns) -> dict[str, str]:
         else:
             problems = [*fitting.misfits(kind, column.type, column.epoch, column.name)]
         if problems:
-            wrong[column.name] = "; ".join(problems)
-    return wrong
+            reason_by_column[column.name] = "; ".join(problems)
+    return reason_by_column
 
 
 def check(schema: AvroSchema, columns: Columns) -> None:
@@ -118,10 +118,10 @@ def check(schema: AvroSchema, columns: Columns) -> None:
     Raises:
         SpecError: says for each such column why.
     """
-    wrong = misfits(schema, columns)
-    if wrong:
+    reason_by_column = misfits(schema, columns)
+    if reason_by_column:
         raise SpecError(
-            "The columns can't come from the Avro schema: " + "; ".join(wrong.values()),
+            "The columns can't come from the Avro schema: " + "; ".join(reason_by_column.values()),
             "spec",
             "Fix the schema or the Avro schema; nothing was read.",
         )
@@ -141,14 +141,14 @@ class _Fitting:
 
     def __init__(self, schema: AvroSchema) -> None:
         self._schema = schema
-        self._seen = 0
+        self._type_count = 0
 
     def misfits(
         self, kind: AvroType, column: pa.DataType, epoch: str | None, path: str
     ) -> Iterator[str]:
         """Yields why a type, or a type inside it, can't become the column; nothing if it can."""
-        self._seen += 1
-        if self._seen > MOST_TYPES:
+        self._type_count += 1
+        if self._type_count > MOST_TYPES:
             raise SpecError(
                 f"The Avro schema has more than {MOST_TYPES} types for the columns. A record in"
                 " unions counts once for each union.",
@@ -161,8 +161,8 @@ class _Fitting:
             if self._schema.is_empty(kind.items):
                 yield f"{path}: the array's items are always null or empty"
             yield from self.misfits(kind.items, column.value_type, None, f"{path}[...]")
-        elif isinstance(kind, MapType) and (of := value_of(column)) is not None:
-            yield from self.misfits(kind.values, of, None, f"{path}[...]")
+        elif isinstance(kind, MapType) and (value_type := value_of(column)) is not None:
+            yield from self.misfits(kind.values, value_type, None, f"{path}[...]")
         elif pa.types.is_decimal(column) and is_variable_decimal(self._schema, kind):
             pass
         elif isinstance(kind, NamedReference) and pa.types.is_struct(column):
@@ -299,7 +299,7 @@ def integer_rule(kind: PrimitiveType, column: pa.DataType, epoch: str | None) ->
     stated = epoch_ratio(epoch) if epoch is not None and logical is None else None
     rule = column_rule(column, _UNITS.get(str(logical), stated))
     half = 1 << (31 if kind.name == "int" else 63)
-    return None if rule is None else rule.within(-half, half - 1)
+    return None if rule is None else rule.narrow(-half, half - 1)
 
 
 def ignored_fields(schema: AvroSchema, columns: Columns) -> tuple[str, ...]:
@@ -317,5 +317,5 @@ def ignored_fields(schema: AvroSchema, columns: Columns) -> tuple[str, ...]:
             return [("*", kind.values)]
         return schema.records[kind.name].fields if isinstance(kind, NamedReference) else ()
 
-    found = Placeless(columns, inside)(NamedReference(schema.root))
-    return tuple(dict.fromkeys(islice(found, MOST_IGNORED)))
+    placeless_paths = Placeless(columns, inside)(NamedReference(schema.root))
+    return tuple(dict.fromkeys(islice(placeless_paths, MOST_IGNORED)))

@@ -34,12 +34,12 @@ def _with_null_named(value: Any) -> Any:
     if isinstance(value, dict):
         return {
             key: "null"
-            if key in {"type", "items", "values"} and of is None
-            else _with_null_named(of)
-            for key, of in value.items()
+            if key in {"type", "items", "values"} and child is None
+            else _with_null_named(child)
+            for key, child in value.items()
         }
     if isinstance(value, list):
-        return ["null" if of is None else _with_null_named(of) for of in value]
+        return ["null" if child is None else _with_null_named(child) for child in value]
     return value
 
 

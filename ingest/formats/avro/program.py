@@ -185,7 +185,7 @@ class _ProgramWriter:
     """Writes instructions from the last one to the first, since each names the next one.
 
     The methods that write the instructions of a type get the number of the instruction
-    `after` it, and return the first one of theirs.
+    after these, `next_pc`, and return the first one of theirs.
     """
 
     def __init__(self, schema: AvroSchema, nodes: list[Node], finer: Finer) -> None:
@@ -217,59 +217,59 @@ class _ProgramWriter:
         rows = [number for row in self._rows for number in row]
         return np.array([*rows, *self._tables], np.int64)
 
-    def record(self, name: str, wanted: dict[str, Node], after: int) -> int:
-        """Writes a record's fields. `wanted`: the nodes of those that a column is for."""
+    def record(self, name: str, node_by_field: dict[str, Node], next_pc: int) -> int:
+        """Writes a record's fields. `node_by_field`: the nodes of those that a column is for."""
         for field, kind in reversed(self._schema.records[name].fields):
-            after = self._value(kind, wanted.get(field), after)
-        return after
+            next_pc = self._value(kind, node_by_field.get(field), next_pc)
+        return next_pc
 
-    def _value(self, kind: AvroType, node: Node | None, after: int) -> int:
+    def _value(self, kind: AvroType, node: Node | None, next_pc: int) -> int:
         """Writes a value. `node`: None if no column is for it."""
         if isinstance(kind, AbsentType) or (node is None and self._schema.is_empty(kind)):
-            return after
+            return next_pc
         if isinstance(kind, RefusedType):
             return self.add(OP=MISSING)
         if isinstance(kind, UnionType):
-            missing = self.add(OP=MISSING) if node is not None and node.required else after
+            missing = self.add(OP=MISSING) if node is not None and node.required else next_pc
             return self._union(
-                [missing if is_null(b) else self._value(b, node, after) for b in kind.branches]
+                [missing if is_null(b) else self._value(b, node, next_pc) for b in kind.branches]
             )
         if isinstance(kind, ArrayType | MapType) and node is None:
-            of = kind.items if isinstance(kind, ArrayType) else kind.values
-            keyed = 1 if isinstance(kind, MapType) else 2 if self._schema.is_empty(of) else 0
-            return self._items(of, None, after, None, 0, keyed)
+            item_type = kind.items if isinstance(kind, ArrayType) else kind.values
+            keyed = 1 if isinstance(kind, MapType) else 2 if self._schema.is_empty(item_type) else 0
+            return self._items(item_type, None, next_pc, None, 0, keyed)
         if isinstance(kind, NamedReference) and node is None:
-            return self.add(OP=CALL, NEXT=after, FIRST=self._subroutine(kind.name))
+            return self.add(OP=CALL, NEXT=next_pc, FIRST=self._subroutine(kind.name))
         number = NOBODY if node is None else node.number
         if isinstance(kind, EnumType):
-            return self._enum(kind, number, after)
+            return self._enum(kind, number, next_pc)
         if isinstance(kind, FixedType) and (node is None or node.kind not in {DECIMAL, WIDE}):
-            return self.add(OP=FIXED_ANY, NODE=number, NEXT=after, COUNT=kind.size)
+            return self.add(OP=FIXED_ANY, NODE=number, NEXT=next_pc, COUNT=kind.size)
         if isinstance(kind, PrimitiveType) and (node is None or node.kind not in {DECIMAL, WIDE}):
-            return self._primitive(kind, node, after)
+            return self._primitive(kind, node, next_pc)
         assert node is not None  # types without a column are done
-        return self._column(kind, node, after)
+        return self._column(kind, node, next_pc)
 
-    def _column(self, kind: AvroType, node: Node, after: int) -> int:
+    def _column(self, kind: AvroType, node: Node, next_pc: int) -> int:
         """Writes an array, a map, a record or a decimal that is read into a column."""
         if isinstance(kind, ArrayType):
             (item,) = node.children
-            return self._items(kind.items, item, after, node, item_cost(node.type.value_type), 0)
+            return self._items(kind.items, item, next_pc, node, item_cost(node.type.value_type), 0)
         self.keyed = self.keyed or isinstance(kind, MapType)
         if isinstance(kind, MapType) and pa.types.is_map(node.type):
             return self._items(
-                kind.values, node.children[1], after, node, entry_cost(node.type.item_type), 1
+                kind.values, node.children[1], next_pc, node, entry_cost(node.type.item_type), 1
             )
         if isinstance(kind, MapType):
-            return self._pairs(kind, node, after)
+            return self._pairs(kind, node, next_pc)
         if isinstance(kind, NamedReference) and node.kind in {DECIMAL, WIDE}:
             return self.add(OP=MISSING)
         if isinstance(kind, NamedReference):
-            first = self.record(kind.name, {child.name: child for child in node.children}, after)
+            first = self.record(kind.name, {child.name: child for child in node.children}, next_pc)
             return self.add(OP=PRESENT, NODE=node.number, NEXT=first)
-        return self._decimal(kind, node, after)
+        return self._decimal(kind, node, next_pc)
 
-    def _decimal(self, kind: AvroType, node: Node, after: int) -> int:
+    def _decimal(self, kind: AvroType, node: Node, next_pc: int) -> int:
         assert isinstance(kind, PrimitiveType | FixedType)  # `check` has passed
         zeros = node.type.scale - (decimal_scale(kind) or 0)
         if zeros < 0:
@@ -280,7 +280,7 @@ class _ProgramWriter:
         return self.add(
             OP=DECIMAL_OCTETS,
             NODE=node.number,
-            NEXT=after,
+            NEXT=next_pc,
             COUNT=size,
             LOW=low,
             HIGH=high,
@@ -288,33 +288,33 @@ class _ProgramWriter:
             KEYED=wide,
         )
 
-    def _primitive(self, kind: PrimitiveType, node: Node | None, after: int) -> int:
+    def _primitive(self, kind: PrimitiveType, node: Node | None, next_pc: int) -> int:
         number = NOBODY if node is None else node.number
         column = PRIMITIVE_COLUMNS[kind.name] if node is None else node.type
         if kind.name in {"int", "long"}:
             rule = integer_rule(kind, column, None if node is None else node.epoch)
             assert rule is not None  # `check` has passed
             if not pa.types.is_floating(column):
-                return self._varint(VARINT, kind, rule, number, after)
+                return self._varint(VARINT, kind, rule, number, next_pc)
             exact = replace(rule, factor=53 if column.bit_width == 64 else 24)
-            return self._varint(VARINT_FLOAT, kind, exact, number, after)
+            return self._varint(VARINT_FLOAT, kind, exact, number, next_pc)
         if pa.types.is_timestamp(column):
             cuts = int(self._finer == "truncate")
-            return self.add(OP=INSTANT_OCTETS, NODE=number, NEXT=after, LOW=cuts)
+            return self.add(OP=INSTANT_OCTETS, NODE=number, NEXT=next_pc, LOW=cuts)
         text = kind.name == "string" or column == pa.string()
         ops = {"boolean": BOOLEAN, "float": FLOAT, "double": DOUBLE}
         op = ops.get(kind.name, OCTETS_TEXT if text else OCTETS_ANY)
-        return self.add(OP=op, NODE=number, NEXT=after)
+        return self.add(OP=op, NODE=number, NEXT=next_pc)
 
     def _varint(
-        self, op: int, kind: PrimitiveType, rule: IntegerRule, node: int, after: int
+        self, op: int, kind: PrimitiveType, rule: IntegerRule, node: int, next_pc: int
     ) -> int:
         longest = INT_BYTES if kind.name == "int" else LONG_BYTES
         divisor = -rule.divisor if rule.divisor > 1 and self._finer == "truncate" else rule.divisor
         return self.add(
             OP=op,
             NODE=node,
-            NEXT=after,
+            NEXT=next_pc,
             COUNT=longest,
             LOW=rule.low,
             HIGH=rule.high,
@@ -344,7 +344,7 @@ class _ProgramWriter:
     def _union(self, firsts: list[int]) -> int:
         return self._with_table(self.add(OP=UNION, COUNT=len(firsts)), self._table(firsts))
 
-    def _enum(self, kind: EnumType, node: int, after: int) -> int:
+    def _enum(self, kind: EnumType, node: int, next_pc: int) -> int:
         """Writes an enum.
 
         All fields of the enum share one table: for each symbol its place and length, as
@@ -357,7 +357,7 @@ class _ProgramWriter:
                 self.symbols += symbol
             self._enums[kind.name] = self._table(entries)
         return self._with_table(
-            self.add(OP=ENUM, NODE=node, NEXT=after, COUNT=len(kind.symbols)),
+            self.add(OP=ENUM, NODE=node, NEXT=next_pc, COUNT=len(kind.symbols)),
             self._enums[kind.name],
         )
 
@@ -375,7 +375,7 @@ class _ProgramWriter:
         self,
         kind: AvroType,
         item: Node | None,
-        after: int,
+        next_pc: int,
         node: Node | None,
         cost: int,
         keyed: int,
@@ -389,13 +389,13 @@ class _ProgramWriter:
             (NOBODY, 0, 0) if node is None else (node.number, node.inner, node.children[0].number)
         )
         loop = self.add(
-            OP=LOOP, NODE=number, NEXT=after, COUNT=key, SPACE=space, COST=cost, KEYED=keyed
+            OP=LOOP, NODE=number, NEXT=next_pc, COUNT=key, SPACE=space, COST=cost, KEYED=keyed
         )
         first = self._value(kind, item, loop)
         self._rows[loop][FIRST] = first
         return self.add(OP=ARRAY, NODE=number, NEXT=loop, SPACE=space)
 
-    def _pairs(self, kind: MapType, node: Node, after: int) -> int:
+    def _pairs(self, kind: MapType, node: Node, next_pc: int) -> int:
         """Writes a map that becomes a list of structs of a key and a value."""
         (pair,) = node.children
         inner = {child.name: child for child in pair.children}
@@ -403,7 +403,7 @@ class _ProgramWriter:
         loop = self.add(
             OP=LOOP,
             NODE=node.number,
-            NEXT=after,
+            NEXT=next_pc,
             COUNT=key.number,
             SPACE=node.inner,
             COST=item_cost(node.type.value_type),

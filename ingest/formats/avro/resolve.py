@@ -35,7 +35,7 @@ from windrow.ingest.formats.avro.schema import (
 from windrow.ingest.schema.columns import Columns, epoch_of
 
 
-def resolved(writer: AvroSchema, columns: Columns, records: Sequence[str] = ()) -> AvroSchema:
+def resolve_schema(writer: AvroSchema, columns: Columns, records: Sequence[str] = ()) -> AvroSchema:
     """Returns the schema to read the columns by: the writer's, with what each field becomes.
 
     `records`: the names of the records that are rows, or structs in rows.
@@ -43,7 +43,7 @@ def resolved(writer: AvroSchema, columns: Columns, records: Sequence[str] = ()) 
     Raises:
         SpecError: the schema has too many types.
     """
-    return _Resolution(writer, records).whole(columns)
+    return _Resolution(writer, records).resolve(columns)
 
 
 def is_one_of(names: Iterable[str], records: Sequence[str]) -> bool:
@@ -63,39 +63,46 @@ class _Resolution:
 
     def __init__(self, writer: AvroSchema, records: Sequence[str]) -> None:
         self._writer = writer
-        self._wanted = records
+        self._record_names = records
         self._records = dict(writer.records)
-        self._made: dict[tuple[str, pa.DataType, Hashable], str] = {}
+        self._resolved_names: dict[tuple[str, pa.DataType, Hashable], str] = {}
 
-    def whole(self, columns: Columns) -> AvroSchema:
-        wanted = {column.name: (column.type, column.epoch) for column in columns.columns}
-        name = self._record(self._writer.root, pa.struct(list(columns.arrow_schema)), wanted)
+    def resolve(self, columns: Columns) -> AvroSchema:
+        type_by_column = {column.name: (column.type, column.epoch) for column in columns.columns}
+        name = self._record(
+            self._writer.root, pa.struct(list(columns.arrow_schema)), type_by_column
+        )
         return AvroSchema.of(name, self._records)
 
     def _record(
-        self, name: str, struct: pa.DataType, wanted: dict[str, tuple[pa.DataType, str | None]]
+        self,
+        name: str,
+        struct: pa.DataType,
+        type_by_field: dict[str, tuple[pa.DataType, str | None]],
     ) -> str:
         # pyarrow's types are equal if only the metadata of their fields differs
         key = name, struct, _epochs(struct)
-        if key not in self._made:
+        if key not in self._resolved_names:
             # names of a schema have no brackets, so this one is new
-            own = self._made[key] = f"{name}({len(self._made) + 1})"
+            resolved_name = self._resolved_names[key] = f"{name}({len(self._resolved_names) + 1})"
             fields = self._writer.records[name].fields
-            kept = tuple(
-                (field, self._type(kind, *wanted[field]) if field in wanted else kind)
+            kept_fields = tuple(
+                (field, self._type(kind, *type_by_field[field]) if field in type_by_field else kind)
                 for field, kind in fields
             )
-            absent = tuple((field, AbsentType()) for field in wanted if field not in dict(fields))
-            self._records[own] = RecordType(own, kept + absent)
-        return self._made[key]
+            absent = tuple(
+                (field, AbsentType()) for field in type_by_field if field not in dict(fields)
+            )
+            self._records[resolved_name] = RecordType(resolved_name, kept_fields + absent)
+        return self._resolved_names[key]
 
     def _type(self, kind: AvroType, column: pa.DataType, epoch: str | None) -> AvroType:
         if isinstance(kind, UnionType):
             return self._union(kind, column, epoch)
         if isinstance(kind, ArrayType) and pa.types.is_list(column):
             return ArrayType(self._type(kind.items, column.value_type, None))
-        if isinstance(kind, MapType) and (of := value_of(column)) is not None:
-            return MapType(self._type(kind.values, of, None))
+        if isinstance(kind, MapType) and (value_type := value_of(column)) is not None:
+            return MapType(self._type(kind.values, value_type, None))
         if isinstance(kind, NamedReference) and pa.types.is_struct(column):
             return NamedReference(
                 self._record(
@@ -108,44 +115,54 @@ class _Resolution:
 
     def _union(self, kind: UnionType, column: pa.DataType, epoch: str | None) -> UnionType:
         others = self._others(kind, column) if pa.types.is_struct(column) else []
-        made = [
+        branches = [
             branch if is_null(branch) or branch in others else self._type(branch, column, epoch)
             for branch in kind.branches
         ]
         schema = replace(self._writer, records=self._records)
-        good = [
-            is_null(one) or (old not in others and fits(schema, one, column, epoch))
-            for one, old in zip(made, kind.branches, strict=True)
+        is_readable = [
+            is_null(branch) or (writer_branch not in others and fits(schema, branch, column, epoch))
+            for branch, writer_branch in zip(branches, kind.branches, strict=True)
         ]
-        if not any(fine and not is_null(branch) for fine, branch in zip(good, made, strict=True)):
-            return UnionType(tuple(made))  # no type can be read: `check` reports each
+        if not any(
+            is_fine and not is_null(branch)
+            for is_fine, branch in zip(is_readable, branches, strict=True)
+        ):
+            return UnionType(tuple(branches))  # no type can be read: `check` reports each
         refused = [
-            RefusedType(words(old), "other_record" if old in others else "wrong_type")
-            for old in kind.branches
+            RefusedType(
+                words(writer_branch), "other_record" if writer_branch in others else "wrong_type"
+            )
+            for writer_branch in kind.branches
         ]
         return UnionType(
-            tuple(b if fine else bad for b, fine, bad in zip(made, good, refused, strict=True))
+            tuple(
+                b if is_fine else refused_branch
+                for b, is_fine, refused_branch in zip(branches, is_readable, refused, strict=True)
+            )
         )
 
     def _others(self, kind: UnionType, column: pa.DataType) -> list[NamedReference]:
         """Returns the records of a union that can't be the struct, if it has several records."""
-        several = {
+        records_of_union = {
             branch: self._writer.records[branch.name]
             for branch in kind.branches
             if isinstance(branch, NamedReference)
         }
-        if len(several) < 2:
+        if len(records_of_union) < 2:
             return []
         fields = {field.name for field in column}
-        chosen = [
-            one
-            for one, record in several.items()
-            if is_one_of((record.name, *record.aliases), self._wanted)
+        candidates = [
+            reference
+            for reference, record in records_of_union.items()
+            if is_one_of((record.name, *record.aliases), self._record_names)
         ]
-        chosen = chosen or [
-            one for one, record in several.items() if fields.issubset(dict(record.fields))
+        candidates = candidates or [
+            reference
+            for reference, record in records_of_union.items()
+            if fields.issubset(dict(record.fields))
         ]
-        return [one for one in several if one not in chosen]
+        return [reference for reference in records_of_union if reference not in candidates]
 
 
 def _epochs(kind: pa.DataType) -> Hashable:

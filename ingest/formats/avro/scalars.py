@@ -1,6 +1,6 @@
 """Scans one value that is no array and no map, from its bytes to entries. Compiled.
 
-Each function that scans a value may assume that `at` is at the value's first byte (and
+Each function that scans a value may assume that `pos` is at the value's first byte (and
 at most at `end`), and that `row` is the place of the value's instruction. It returns the
 place after the value, or -1 if the message isn't taken, and the next entry.
 `node` is negative if no column is for the value: then it is only checked.
@@ -36,45 +36,48 @@ _WIDEST = 16
 
 
 @inlined
-def varint(data, at, end, most):
-    """Reads a number of at most `most` bytes. Returns the place after it, or -1, and the number."""
-    if at < end and byte(data, at) < 128:
-        first = byte(data, at)
-        return at + 1, (first >> 1) ^ -(first & 1)
-    return long_varint(data, at, end, most)
+def varint(data, pos, end, max_bytes):
+    """Reads a number of at most `max_bytes` bytes.
+
+    Returns the position after it, or -1, and the number.
+    """
+    if pos < end and byte(data, pos) < 128:
+        first = byte(data, pos)
+        return pos + 1, (first >> 1) ^ -(first & 1)
+    return long_varint(data, pos, end, max_bytes)
 
 
 @part
-def long_varint(data, at, end, most):
+def long_varint(data, pos, end, max_bytes):
     """Reads a number as `varint` does, also one of several bytes."""
     number = _U(0)
-    for i in range(most):
-        if at >= end:
+    for i in range(max_bytes):
+        if pos >= end:
             return -1, 0
-        piece = byte(data, at)
+        piece = byte(data, pos)
         number |= _U(piece & 127) << _U(7 * i)
-        at += 1
+        pos += 1
         if piece < 128:
             if i == LONG_BYTES - 1 and piece > 1:
                 return -1, 0
-            if most == INT_BYTES and number >> _U(32):
+            if max_bytes == INT_BYTES and number >> _U(32):
                 return -1, 0
-            return at, np.int64(number >> _U(1)) ^ -np.int64(number & _U(1))
+            return pos, np.int64(number >> _U(1)) ^ -np.int64(number & _U(1))
     return -1, 0
 
 
 @inlined
-def octets(data, at, end):
+def octets(data, pos, end):
     """Reads a length. Returns the place after it, or -1, and the length.
 
     So many bytes are there before `end`.
     """
-    at, n = varint(data, at, end, LONG_BYTES)
-    return (-1, 0) if at < 0 or n < 0 or n > end - at else (at, n)
+    pos, n = varint(data, pos, end, LONG_BYTES)
+    return (-1, 0) if pos < 0 or n < 0 or n > end - pos else (pos, n)
 
 
 @part
-def within(value, bits):
+def fits_bits(value, bits):
     """Returns whether `bits` bits hold all digits of a number other than 0, in binary.
 
     The zeros at its end need no bits: then a float of so many bits is exact.
@@ -84,23 +87,23 @@ def within(value, bits):
 
 
 @inlined
-def integer(data, at, end, row, op, node, index, numbers, state, entries, entry):
+def integer(data, pos, end, row, op, node, index, numbers, state, entries, entry):
     """Scans an int or a long.
 
     A negative divisor means that what is finer may be cut off; an entry of node 0, the
     row itself, notes that it was.
     """
-    at, value = varint(data, at, end, numbers[np.uintp(row + COUNT)])
-    if at < 0:
+    pos, value = varint(data, pos, end, numbers[np.uintp(row + COUNT)])
+    if pos < 0:
         return -1, entry
     if (value < numbers[np.uintp(row + LOW)] or value > numbers[np.uintp(row + HIGH)]) and (
-        op != VARINT_FLOAT or not within(value, numbers[np.uintp(row + FACTOR)])
+        op != VARINT_FLOAT or not fits_bits(value, numbers[np.uintp(row + FACTOR)])
     ):
         return -1, entry
     if node < 0:
-        return at, entry
+        return pos, entry
     if op == VARINT_FLOAT:
-        return at, put(entries, entry, node, index, np.float64(value).view(np.int64))
+        return pos, put(entries, entry, node, index, np.float64(value).view(np.int64))
     divisor = numbers[np.uintp(row + DIVISOR)]
     if divisor != 1:
         if value % divisor:
@@ -108,11 +111,11 @@ def integer(data, at, end, row, op, node, index, numbers, state, entries, entry)
                 return -1, entry
             entry = put(entries, entry, 0, state[ITEMS], 1)
         value //= abs(divisor)
-    return at, put(entries, entry, node, index, value * numbers[np.uintp(row + FACTOR)])
+    return pos, put(entries, entry, node, index, value * numbers[np.uintp(row + FACTOR)])
 
 
 @inlined
-def fixed(data, at, end, row, op, node, index, numbers, entries, entry):
+def scan_fixed(data, pos, end, row, op, node, index, numbers, entries, entry):
     """Scans a value that always has the same number of bytes."""
     n = (
         8
@@ -123,23 +126,23 @@ def fixed(data, at, end, row, op, node, index, numbers, entries, entry):
         if op == FLOAT
         else numbers[np.uintp(row + COUNT)]
     )
-    if end - at < n or (op == BOOLEAN and byte(data, at) > 1):
+    if end - pos < n or (op == BOOLEAN and byte(data, pos) > 1):
         return -1, entry
     if node >= 0:
         if op == DOUBLE:
-            value = np.int64(word_at(data, at))
+            value = np.int64(word_at(data, pos))
         elif op == BOOLEAN:
-            value = byte(data, at)
+            value = byte(data, pos)
         elif op == FLOAT:
-            value = single(data, at)
+            value = single(data, pos)
         else:
-            value = at << 32 | n << 1
+            value = pos << 32 | n << 1
         entry = put(entries, entry, node, index, value)
-    return at + n, entry
+    return pos + n, entry
 
 
 @part
-def decimal(data, at, n, low, high):
+def decimal(data, pos, n, low, high):
     """Reads a number from n bytes in two's complement, the highest byte first.
 
     Returns whether it is certainly at most (high, low) in size, and its high and low 64
@@ -147,68 +150,68 @@ def decimal(data, at, n, low, high):
     """
     if n < 1:
         return False, _U(0), _U(0)
-    sign = _U(0) - _U(byte(data, at) >> 7)
+    sign = _U(0) - _U(byte(data, pos) >> 7)
     upper = lower = sign
     # No column has more than 128 bits: all bytes before the last 16 must repeat the sign,
     # and so must the first bit of these 16.
     for i in range(n - _WIDEST + 1):
-        piece = byte(data, at + i) ^ np.int64(sign & _U(255))
+        piece = byte(data, pos + i) ^ np.int64(sign & _U(255))
         if piece >= 128 or (piece and i < n - _WIDEST):
             return False, _U(0), _U(0)
     for i in range(max(n - _WIDEST, 0), n):
         upper = upper << _U(8) | lower >> _U(56)
-        lower = lower << _U(8) | _U(byte(data, at + i))
+        lower = lower << _U(8) | _U(byte(data, pos + i))
     size_low = (lower ^ sign) - sign
     size_high = (upper ^ sign) + _U(sign != 0 and size_low == 0)
     return size_high < _U(high) or (size_high == _U(high) and size_low <= _U(low)), upper, lower
 
 
 @part
-def wide(data, at, end, row, node, index, numbers, entries, entry):
+def wide(data, pos, end, row, node, index, numbers, entries, entry):
     """Scans a decimal in bytes or a fixed."""
     n = numbers[np.uintp(row + COUNT)]
     if n == 0:
-        at, n = octets(data, at, end)
-    if at < 0 or n > end - at:
+        pos, n = octets(data, pos, end)
+    if pos < 0 or n > end - pos:
         return -1, entry
-    sure, upper, lower = decimal(
-        data, at, n, numbers[np.uintp(row + LOW)], numbers[np.uintp(row + HIGH)]
+    is_exact, upper, lower = decimal(
+        data, pos, n, numbers[np.uintp(row + LOW)], numbers[np.uintp(row + HIGH)]
     )
-    if not sure:
+    if not is_exact:
         return -1, entry
     for _ in range(numbers[np.uintp(row + FACTOR)]):
         # ten times the number: eight times and twice
-        twice = lower << _U(1)
+        doubled_low = lower << _U(1)
         upper = (upper << _U(3) | lower >> _U(61)) + (upper << _U(1) | lower >> _U(63))
-        lower = (lower << _U(3)) + twice
-        upper += _U(lower < twice)
+        lower = (lower << _U(3)) + doubled_low
+        upper += _U(lower < doubled_low)
     entry = put(entries, entry, node, index, np.int64(lower))
     if numbers[np.uintp(row + KEYED)]:
         entry = put(entries, entry, node, index, np.int64(upper))
-    return at + n, entry
+    return pos + n, entry
 
 
 @part
-def zoned(data, at, end, row, node, index, numbers, state, entries, entry):
+def scan_zoned(data, pos, end, row, node, index, numbers, state, entries, entry):
     """Scans a text that is a timestamp with an offset."""
-    at, n = octets(data, at, end)
-    if at < 0:
+    pos, n = octets(data, pos, end)
+    if pos < 0:
         return -1, entry
-    behind, micros, cut = instant(data, at, at + n, False, numbers[np.uintp(row + LOW)] == 1)
-    if behind != at + n:
+    text_end, micros, is_cut = instant(data, pos, pos + n, False, numbers[np.uintp(row + LOW)] == 1)
+    if text_end != pos + n:
         return -1, entry
     entry = put(entries, entry, node, index, micros)
-    return behind, put(entries, entry, 0, state[ITEMS], 1) if cut else entry
+    return text_end, put(entries, entry, 0, state[ITEMS], 1) if is_cut else entry
 
 
 @inlined
-def enum(data, at, end, row, node, index, numbers, entries, entry):
+def enum(data, pos, end, row, node, index, numbers, entries, entry):
     """Scans an enum."""
-    at, symbol = varint(data, at, end, INT_BYTES)
-    if at < 0 or symbol < 0 or symbol >= numbers[np.uintp(row + COUNT)]:
+    pos, symbol = varint(data, pos, end, INT_BYTES)
+    if pos < 0 or symbol < 0 or symbol >= numbers[np.uintp(row + COUNT)]:
         return -1, entry
     if node >= 0:
         entry = put(
             entries, entry, node, index, numbers[np.uintp(numbers[np.uintp(row + FIRST)] + symbol)]
         )
-    return at, entry
+    return pos, entry

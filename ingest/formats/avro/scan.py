@@ -7,8 +7,8 @@ of a block has at least one byte, and what has no byte is no instruction.
 
 The state of a message being scanned:
 
-- `at`, `end`: the next byte, and the end of the message. Nothing from `end` on is read.
-  `at` is -1 once the message isn't taken; every function below may assume that it isn't.
+- `pos`, `end`: the next byte, and the end of the message. Nothing from `end` on is read.
+  `pos` is -1 once the message isn't taken; every function below may assume that it isn't.
 - `pc`: the number of the next instruction; `row`: the place of its numbers.
 - `frame`: the place of the innermost open frame, or the one before the first. A frame
   is an open array, map or call (`program.FRAME`); arrays and maps are left, and calls
@@ -62,7 +62,15 @@ from windrow.ingest.formats.avro.program import (
     VARINT_FLOAT,
     WIDTH,
 )
-from windrow.ingest.formats.avro.scalars import enum, fixed, integer, octets, varint, wide, zoned
+from windrow.ingest.formats.avro.scalars import (
+    enum,
+    integer,
+    octets,
+    scan_fixed,
+    scan_zoned,
+    varint,
+    wide,
+)
 from windrow.ingest.formats.shared.budget import budget
 from windrow.ingest.formats.shared.entries import put
 from windrow.ingest.formats.shared.octets import EDGES, is_utf8
@@ -76,13 +84,13 @@ _room_for_keys, _budget = part(room_for_keys), part(budget)
 
 
 @part
-def is_new(data, at, n, end, number, state, keys):
+def is_new(data, pos, n, end, number, state, keys):
     """Returns whether a key of n bytes is new in the map of this number; notes the key.
 
     The keys of all maps of a message share one table of hashes, so two keys with the
     same hash count as equal: then the strict decoder decides.
     """
-    return is_first(hash_of(data, at, n, end, number), state[MESSAGES], state[KEYS_MASK], keys)
+    return is_first(hash_of(data, pos, n, end, number), state[MESSAGES], state[KEYS_MASK], keys)
 
 
 @inlined
@@ -101,21 +109,21 @@ def open_items(row, frame, index, numbers, state):
 
 
 @inlined
-def read_key(data, at, end, row, frame, node, index, numbers, state, entries, entry, keys):
+def read_key(data, pos, end, row, frame, node, index, numbers, state, entries, entry, keys):
     """Reads a map's key. Returns the place after it, or -1, and the next entry."""
-    at, n = octets(data, at, end)
-    if at < 0 or not is_utf8(data, at, at + n):
+    pos, n = octets(data, pos, end)
+    if pos < 0 or not is_utf8(data, pos, pos + n):
         return -1, entry
     if node >= 0:
-        if not is_new(data, at, n, end, state[frame + MAP_NUMBER], state, keys):
+        if not is_new(data, pos, n, end, state[frame + MAP_NUMBER], state, keys):
             return -1, entry
-        entry = put(entries, entry, numbers[np.uintp(row + COUNT)], index, at << 32 | n << 1)
-    return at + n, entry
+        entry = put(entries, entry, numbers[np.uintp(row + COUNT)], index, pos << 32 | n << 1)
+    return pos + n, entry
 
 
 @inlined
 def next_item(
-    data, at, end, row, pc, frame, budget, node, index, numbers, state, entries, entry, keys
+    data, pos, end, row, pc, frame, budget, node, index, numbers, state, entries, entry, keys
 ):
     """Goes on to the next item of an array or a map, or leaves it after the last one.
 
@@ -125,13 +133,13 @@ def next_item(
     """
     state[frame + REMAINING] -= 1
     if state[frame + REMAINING] == 0:
-        at, ended = next_block(data, at, end, frame, numbers[np.uintp(row + KEYED)], state)
+        pos, ended = next_block(data, pos, end, frame, numbers[np.uintp(row + KEYED)], state)
         if ended:
             if node >= 0:
                 items = state[ITEMS + numbers[np.uintp(row + SPACE)]] - state[frame + BEGIN]
                 entry = put(entries, entry, node, state[frame + INDEX], items << 1)
-            return at, pc, frame - FRAME, budget, state[frame + INDEX], entry
-        if at < 0:
+            return pos, pc, frame - FRAME, budget, state[frame + INDEX], entry
+        if pos < 0:
             return -1, pc, frame, budget, index, entry
     if node >= 0:
         space = ITEMS + numbers[np.uintp(row + SPACE)]
@@ -141,45 +149,47 @@ def next_item(
         if budget < 0:
             return -1, pc, frame, budget, index, entry
     if numbers[np.uintp(row + KEYED)] == 1:
-        at, entry = read_key(
-            data, at, end, row, frame, node, index, numbers, state, entries, entry, keys
+        pos, entry = read_key(
+            data, pos, end, row, frame, node, index, numbers, state, entries, entry, keys
         )
-    return at, numbers[np.uintp(row + FIRST)], frame, budget, index, entry
+    return pos, numbers[np.uintp(row + FIRST)], frame, budget, index, entry
 
 
 @inlined
-def message(data, at, end, begin, budget, numbers, state, entries, keys):
+def message(data, pos, end, begin, budget, numbers, state, entries, keys):
     """Scans one message; returns whether it is a row.
 
     If it isn't, the caller restores the counts of items.
     """
     pc, frame, index, entry = begin, FRAMES - FRAME, state[ITEMS], state[ENTRIES]
-    while at >= 0:
+    while pos >= 0:
         row = pc * WIDTH
         op, node = numbers[np.uintp(row + OP)], numbers[np.uintp(row + NODE)]
         pc = numbers[np.uintp(row + NEXT)]
         if op <= VARINT_FLOAT:
-            at, entry = integer(data, at, end, row, op, node, index, numbers, state, entries, entry)
+            pos, entry = integer(
+                data, pos, end, row, op, node, index, numbers, state, entries, entry
+            )
         elif op <= OCTETS_ANY:
-            at, n = octets(data, at, end)
-            if at < 0 or (op == OCTETS_TEXT and not is_utf8(data, at, at + n)):
+            pos, n = octets(data, pos, end)
+            if pos < 0 or (op == OCTETS_TEXT and not is_utf8(data, pos, pos + n)):
                 return False
             if node >= 0:
-                entry = put(entries, entry, node, index, at << 32 | n << 1)
-            at += n
+                entry = put(entries, entry, node, index, pos << 32 | n << 1)
+            pos += n
         elif op <= FIXED_ANY:
-            at, entry = fixed(data, at, end, row, op, node, index, numbers, entries, entry)
+            pos, entry = scan_fixed(data, pos, end, row, op, node, index, numbers, entries, entry)
         elif op == UNION:
-            at, branch = varint(data, at, end, INT_BYTES)
-            if at < 0 or branch < 0 or branch >= numbers[np.uintp(row + COUNT)]:
+            pos, branch = varint(data, pos, end, INT_BYTES)
+            if pos < 0 or branch < 0 or branch >= numbers[np.uintp(row + COUNT)]:
                 return False
             pc = numbers[np.uintp(numbers[np.uintp(row + FIRST)] + branch)]
         elif op == ENUM:
-            at, entry = enum(data, at, end, row, node, index, numbers, entries, entry)
+            pos, entry = enum(data, pos, end, row, node, index, numbers, entries, entry)
         elif op == LOOP:
-            at, pc, frame, budget, index, entry = next_item(
+            pos, pc, frame, budget, index, entry = next_item(
                 data,
-                at,
+                pos,
                 end,
                 row,
                 pc,
@@ -206,13 +216,15 @@ def message(data, at, end, begin, budget, numbers, state, entries, keys):
             if node >= 0:
                 entry = put(entries, entry, node, index, 0)
         elif op == DECIMAL_OCTETS:
-            at, entry = wide(data, at, end, row, node, index, numbers, entries, entry)
+            pos, entry = wide(data, pos, end, row, node, index, numbers, entries, entry)
         elif op == INSTANT_OCTETS:
-            at, entry = zoned(data, at, end, row, node, index, numbers, state, entries, entry)
+            pos, entry = scan_zoned(
+                data, pos, end, row, node, index, numbers, state, entries, entry
+            )
         elif op == RETURN:
             pc = state[frame + INSTRUCTION]
             frame -= FRAME
-        elif op == END and at == end:
+        elif op == END and pos == end:
             state[ENTRIES] = entry
             return True
         else:
@@ -221,34 +233,34 @@ def message(data, at, end, begin, budget, numbers, state, entries, keys):
 
 
 @part
-def next_block(data, at, end, frame, keyed, state):
+def next_block(data, pos, end, frame, keyed, state):
     """Reads the head of an array's or map's next block.
 
     Returns the place after it, or -1, and whether it was the end of all blocks. The block
     before it, if any, is read, and must end where its own head said.
     """
-    if state[frame + BLOCK_END] >= 0 and state[frame + BLOCK_END] != at:
+    if state[frame + BLOCK_END] >= 0 and state[frame + BLOCK_END] != pos:
         return -1, False
-    at, count = varint(data, at, end, LONG_BYTES)
-    if at < 0 or count == 0:
-        return at, at >= 0
+    pos, count = varint(data, pos, end, LONG_BYTES)
+    if pos < 0 or count == 0:
+        return pos, pos >= 0
     state[frame + BLOCK_END] = -1
     if count < 0:
-        at, size = varint(data, at, end, LONG_BYTES)
-        if at < 0 or size < 0 or size > end - at or count == _LOWEST:
+        pos, size = varint(data, pos, end, LONG_BYTES)
+        if pos < 0 or size < 0 or size > end - pos or count == _LOWEST:
             return -1, False
         count = -count
-        state[frame + BLOCK_END] = at + size
+        state[frame + BLOCK_END] = pos + size
     if keyed == 2:
         count = 1  # the items have no bytes: what follows is the next block's head
-    elif count > end - at:
+    elif count > end - pos:
         return -1, False
     state[frame + REMAINING] = count
-    return at, False
+    return pos, False
 
 
 @part
-def message_or_nothing(data, at, end, begin, budget, numbers, state, entries, keys):
+def message_or_nothing(data, pos, end, begin, budget, numbers, state, entries, keys):
     """Scans one message; returns whether it is a row. If not, the state is as before it."""
     # Two loops over the spaces are written out here, and in the scanners of the other
     # formats: as functions of their own they make an Avro pass slower.
@@ -256,8 +268,8 @@ def message_or_nothing(data, at, end, begin, budget, numbers, state, entries, ke
     for space in range(ITEMS, ITEMS + spaces):
         state[space + spaces] = state[space]
     state[MESSAGES] += 1
-    state[KEYS_MASK] = _room_for_keys(end - at) - 1
-    if message(data, at, end, begin, budget, numbers, state, entries, keys):
+    state[KEYS_MASK] = _room_for_keys(end - pos) - 1
+    if message(data, pos, end, begin, budget, numbers, state, entries, keys):
         state[ITEMS] += 1
         return True
     for space in range(ITEMS, ITEMS + spaces):
@@ -278,12 +290,12 @@ def message_or_nothing(data, at, end, begin, budget, numbers, state, entries, ke
         uint8[::1],
     )
 )
-def scan(data, begins, ends, begin, numbers, state, entries, keys, taken):
-    """Scans the messages between `begins` and `ends`; notes in `taken` which are rows.
+def scan(data, begins, ends, begin, numbers, state, entries, keys, verdicts):
+    """Scans the messages between `begins` and `ends`; notes in `verdicts` which are rows.
 
     `begin`: the program's first instruction.
     """
-    begin_at, end_at, taken_at = memory(begins), memory(ends), memory(taken)
+    begin_at, end_at, verdicts_at = memory(begins), memory(ends), memory(verdicts)
     data_at, numbers_at, state_at, entries_at, keys_at = (
         memory(data),
         memory(numbers),
@@ -292,8 +304,8 @@ def scan(data, begins, ends, begin, numbers, state, entries, keys, taken):
         memory(keys),
     )
     for i in range(len(begins)):
-        at, end = np.int64(begin_at[i]), np.int64(end_at[i])
-        left = _budget(end - at)
-        taken_at[i] = message_or_nothing(
-            data_at, at, end, begin, left, numbers_at, state_at, entries_at, keys_at
+        pos, end = np.int64(begin_at[i]), np.int64(end_at[i])
+        cost_budget = _budget(end - pos)
+        verdicts_at[i] = message_or_nothing(
+            data_at, pos, end, begin, cost_budget, numbers_at, state_at, entries_at, keys_at
         )

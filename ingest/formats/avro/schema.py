@@ -260,18 +260,18 @@ def _empty_records(records: Mapping[str, RecordType]) -> frozenset[str]:
         )
     }
     holders: dict[str, list[str]] = {}
-    for name, others in undecided.items():
-        for other in others:
-            holders.setdefault(other, []).append(name)
-    ready = [name for name, others in undecided.items() if not others]
+    for name, inner_names in undecided.items():
+        for inner_name in inner_names:
+            holders.setdefault(inner_name, []).append(name)
+    empty_names = [name for name, inner_names in undecided.items() if not inner_names]
     empty: set[str] = set()
-    while ready:
-        name = ready.pop()
+    while empty_names:
+        name = empty_names.pop()
         empty.add(name)
         for holder in holders.get(name, ()):
             undecided[holder].discard(name)
             if not undecided[holder]:
-                ready.append(holder)
+                empty_names.append(holder)
     return frozenset(empty)
 
 
@@ -288,8 +288,8 @@ def _is_empty(kind: AvroType, empty: frozenset[str]) -> bool:
 class _SchemaError(ValueError):
     """Mistake in a schema, with the path to it."""
 
-    def __init__(self, what: str, path: str) -> None:
-        super().__init__(f"{path}: {what}")
+    def __init__(self, message: str, path: str) -> None:
+        super().__init__(f"{path}: {message}")
 
 
 class _Parser:
@@ -327,10 +327,10 @@ class _Parser:
     def _by_name(self, name: str, space: str, path: str) -> AvroType:
         if name in PRIMITIVES:
             return PrimitiveType(name)
-        known = self._named.get(_full(name, space)) or self._named.get(name)
-        if known is None:
+        named_type = self._named.get(_full(name, space)) or self._named.get(name)
+        if named_type is None:
             raise _SchemaError(f"no type {name!r} is defined before it is used", path)
-        return known
+        return named_type
 
     def _below(
         self, written: dict[str, Any], key: str, space: str, path: str, depth: int
@@ -341,7 +341,7 @@ class _Parser:
 
     def _union(self, written: list[Any], space: str, path: str, depth: int) -> UnionType:
         branches = tuple(
-            self.type(each, space, f"{path}[{i}]", depth + 1) for i, each in enumerate(written)
+            self.type(branch, space, f"{path}[{i}]", depth + 1) for i, branch in enumerate(written)
         )
         if not branches:
             raise _SchemaError("a union needs at least one type", path)
@@ -350,10 +350,11 @@ class _Parser:
         names = [
             branch.name if hasattr(branch, "name") else type(branch).__name__ for branch in branches
         ]
-        twice = [name for name, times in Counter(names).items() if times > 1]
-        if twice:
+        repeated_names = [name for name, times in Counter(names).items() if times > 1]
+        if repeated_names:
             raise _SchemaError(
-                f"a union can't contain {twice[0].removesuffix('Type').lower()} twice", path
+                f"a union can't contain {repeated_names[0].removesuffix('Type').lower()} twice",
+                path,
             )
         return UnionType(branches)
 
@@ -367,18 +368,18 @@ class _Parser:
             size = written.get("size")
             if type(size) is not int or not 0 <= size < 1 << 31:
                 raise _SchemaError("a fixed needs a size, a number of bytes", path)
-            made: AvroType = FixedType(name, size, _logical(written, "fixed", size))
+            definition: AvroType = FixedType(name, size, _logical(written, "fixed", size))
         elif kind == "enum":
-            made = EnumType(name, _symbols(written, path))
+            definition = EnumType(name, _symbols(written, path))
         else:
-            made = NamedReference(name)
-        self._named[name] = made
-        if isinstance(made, NamedReference):
+            definition = NamedReference(name)
+        self._named[name] = definition
+        if isinstance(definition, NamedReference):
             space = name.rpartition(".")[0]
             self.records[name] = RecordType(
                 name, tuple(self._fields(written, space, path, depth)), _aliases(written, space)
             )
-        return made
+        return definition
 
     def _fields(
         self, written: dict[str, Any], space: str, path: str, depth: int
@@ -413,10 +414,10 @@ def _full(name: str, space: str) -> str:
 
 
 def _name(written: dict[str, Any], space: str, path: str) -> str:
-    name, own = written.get("name"), written.get("namespace", space)
-    if not isinstance(name, str) or not isinstance(own, str):
+    name, namespace = written.get("name"), written.get("namespace", space)
+    if not isinstance(name, str) or not isinstance(namespace, str):
         raise _SchemaError("a record, an enum and a fixed need a name", path)
-    full = _full(name, own)
+    full = _full(name, namespace)
     if not all(map(_is_name, full.split("."))) or full in PRIMITIVES:
         raise _SchemaError(f"{full!r} can't be a name", path)
     return full
@@ -492,8 +493,8 @@ def _logical(written: dict[str, Any], kind: str, size: int | None) -> Logical | 
             or precision < 1
         ):
             return None
-        most = math.floor((8 * size - 1) * math.log10(2)) if size else precision
-        return Logical("decimal", precision, scale) if precision <= most else None
+        max_precision = math.floor((8 * size - 1) * math.log10(2)) if size else precision
+        return Logical("decimal", precision, scale) if precision <= max_precision else None
     if (name == "uuid" and (kind == "string" or size == 16)) or (name == "duration" and size == 12):
         return Logical(str(name))
     return Logical(name) if isinstance(name, str) and _LOGICAL.get(name) == kind else None

@@ -81,15 +81,15 @@ Null is None. Raises RefusedValueError if the bytes are no such value.
 _ROOT: Path = (None, "$")
 
 
-def _refused(reason: str, what: str, path: Path) -> RefusedValueError:
-    return RefusedValueError(reason, what, _path_text(path))
+def _refusal(reason: str, message: str, path: Path) -> RefusedValueError:
+    return RefusedValueError(reason, message, _path_text(path))
 
 
 def _path_text(path: Path) -> str:
     steps: list[str] = []
-    at: Any = path
-    while at is not None:
-        at, step = at
+    prefix: Any = path
+    while prefix is not None:
+        prefix, step = prefix
         steps.append(f"[{step}]" if isinstance(step, int) else step)
     return "".join(reversed(steps))
 
@@ -97,51 +97,51 @@ def _path_text(path: Path) -> str:
 class _Cursor:
     """State of decoding one message.
 
-    - `data`: the message; `at`: the first byte that isn't read yet.
-    - `depth`: how many arrays, maps and records that no column is for are open at `at`.
+    - `data`: the message; `pos`: the first byte that isn't read yet.
+    - `depth`: how many arrays, maps and records that no column is for are open at `pos`.
     - `budget`: how many bytes of columns the items of the rest of the message may take.
     - `keep`: False while the message is only checked: lists, maps and structs stay empty,
       so that checking takes no memory.
     - `truncation`: decides on timestamps that are finer than a microsecond.
     """
 
-    __slots__ = ("at", "budget", "data", "depth", "keep", "truncation")
+    __slots__ = ("budget", "data", "depth", "keep", "pos", "truncation")
 
     def __init__(self, data: bytes, truncation: Truncation, *, keep: bool) -> None:
         self.data = data
         self.truncation = truncation
         self.keep = keep
-        self.at = 0
+        self.pos = 0
         self.depth = 0
         self.budget = budget(len(data))
 
     def take(self, count: int, path: Path) -> bytes:
         """Reads the next `count` bytes."""
-        if not 0 <= count <= len(self.data) - self.at:
-            raise self.malformed(
+        if not 0 <= count <= len(self.data) - self.pos:
+            raise self.malformed_error(
                 "a negative length" if count < 0 else "the message ends within a value", path
             )
-        self.at += count
-        return self.data[self.at - count : self.at]
+        self.pos += count
+        return self.data[self.pos - count : self.pos]
 
-    def varint(self, path: Path, most: int = LONG_BYTES) -> int:
-        """Reads an int (`most` is 5 bytes) or a long (10 bytes)."""
-        if self.at < len(self.data) and (byte := self.data[self.at]) < 128:
-            self.at += 1
+    def varint(self, path: Path, max_bytes: int = LONG_BYTES) -> int:
+        """Reads an int (`max_bytes` is 5 bytes) or a long (10 bytes)."""
+        if self.pos < len(self.data) and (byte := self.data[self.pos]) < 128:
+            self.pos += 1
             return (byte >> 1) ^ -(byte & 1)
         number = 0
-        for i in range(most):
+        for i in range(max_bytes):
             byte = self.take(1, path)[0]
             number |= (byte & 127) << 7 * i
             if byte < 128:
-                if number >> (32 if most == INT_BYTES else 64):
+                if number >> (32 if max_bytes == INT_BYTES else 64):
                     break
                 return (number >> 1) ^ -(number & 1)
-        raise self.malformed("a number is too long", path)
+        raise self.malformed_error("a number is too long", path)
 
-    def malformed(self, what: str, path: Path) -> RefusedValueError:
+    def malformed_error(self, message: str, path: Path) -> RefusedValueError:
         """Makes the error for bytes that aren't an encoding of the schema."""
-        return _refused("not_avro", f"Avro is malformed: {what} (byte {self.at})", path)
+        return _refusal("not_avro", f"Avro is malformed: {message} (byte {self.pos})", path)
 
     def descend(self, path: Path) -> None:
         """Enters an array, a map, or a record that no column is for.
@@ -150,7 +150,7 @@ class _Cursor:
         """
         self.depth += 1
         if self.depth > MAX_DEPTH:
-            raise _refused(
+            raise _refusal(
                 "too_deep",
                 f"Expected arrays, maps and records nested at most {MAX_DEPTH} deep",
                 path,
@@ -160,7 +160,7 @@ class _Cursor:
         """Takes the cost of one item of an array, or of one entry of a map, from the budget."""
         self.budget -= cost
         if self.budget < 0:
-            raise _refused(
+            raise _refusal(
                 "too_large",
                 f"Expected items of at most {SHARE} bytes for each byte of the message",
                 path,
@@ -191,12 +191,14 @@ class StrictAvro:
         ]
         while self._unmade:
             name = self._unmade.pop()
-            kept = [
+            kept_fields = [
                 (field, kind)
                 for field, kind in schema.records[name].fields
                 if not schema.is_empty(kind)
             ]
-            self._skipped[name] += [(f".{field}", self._value(kind, None)) for field, kind in kept]
+            self._skipped[name] += [
+                (f".{field}", self._value(kind, None)) for field, kind in kept_fields
+            ]
 
     def decode(self, message: bytes) -> list[Any]:
         """Returns the values of the columns, in order, as pyarrow takes them.
@@ -215,8 +217,8 @@ class StrictAvro:
 
     def _read(self, cursor: _Cursor) -> list[Any]:
         row = {name: read(cursor, (_ROOT, step)) for name, step, read in self._fields}
-        if cursor.at < len(cursor.data):
-            raise cursor.malformed("there are bytes after the record", _ROOT)
+        if cursor.pos < len(cursor.data):
+            raise cursor.malformed_error("there are bytes after the record", _ROOT)
         return [row[name] for name in self._order]
 
     def _field(self, kind: AvroType, column: Column | None) -> Read:
@@ -242,10 +244,10 @@ class StrictAvro:
         if isinstance(kind, ArrayType) and self._schema.is_empty(kind.items):
             return _empty_array
         if isinstance(kind, ArrayType):
-            of, cost = (
+            item_column, cost = (
                 (None, 0) if column is None else (column.value_type, item_cost(column.value_type))
             )
-            return _array(self._value(kind.items, of), cost)
+            return _array(self._value(kind.items, item_column), cost)
         if isinstance(kind, MapType):
             return self._map(kind, column)
         if isinstance(kind, NamedReference) and column is None:
@@ -276,23 +278,23 @@ class StrictAvro:
         return _pairs(_map(self._value(kind.values, value_of(column)), cost))
 
     def _struct(self, kind: NamedReference, column: pa.DataType) -> Read:
-        wanted = {field.name: (field.type, epoch_of(field)) for field in column}
+        type_by_field = {field.name: (field.type, epoch_of(field)) for field in column}
         fields = [
             (
                 name,
                 f".{name}",
-                name in wanted,
-                self._value(of, *wanted.get(name, (None,))),
+                name in type_by_field,
+                self._value(field_type, *type_by_field.get(name, (None,))),
             )
-            for name, of in self._schema.records[kind.name].fields
-            if name in wanted or not self._schema.is_empty(of)
+            for name, field_type in self._schema.records[kind.name].fields
+            if name in type_by_field or not self._schema.is_empty(field_type)
         ]
 
         def read(cursor: _Cursor, path: Path) -> dict[str, Any]:
             values = {}
-            for name, step, kept, of in fields:
-                value = of(cursor, (path, step))
-                if kept and cursor.keep:
+            for name, step, is_kept, read_field in fields:
+                value = read_field(cursor, (path, step))
+                if is_kept and cursor.keep:
                     values[name] = value
             return values
 
@@ -325,7 +327,7 @@ def _null(_cursor: _Cursor, _path: Path) -> None:
 
 def _refused_branch(kind: RefusedType, column: pa.DataType) -> Read:
     def read(_cursor: _Cursor, path: Path) -> None:
-        raise _refused(
+        raise _refusal(
             kind.reason,
             f"Expected a value that a column of {column} can hold, got a union's {kind.words}",
             path,
@@ -338,7 +340,7 @@ def _required(read: Read) -> Read:
     def required(cursor: _Cursor, path: Path) -> Any:
         value = read(cursor, path)
         if value is None:
-            raise _refused("missing", "Expected a value, got null", path)
+            raise _refusal("missing", "Expected a value, got null", path)
         return value
 
     return required
@@ -348,7 +350,7 @@ def _union(branches: list[Read]) -> Read:
     def read(cursor: _Cursor, path: Path) -> Any:
         branch = cursor.varint(path, INT_BYTES)
         if not 0 <= branch < len(branches):
-            raise cursor.malformed(f"the union has only {len(branches)} types", path)
+            raise cursor.malformed_error(f"the union has only {len(branches)} types", path)
         return branches[branch](cursor, path)
 
     return read
@@ -366,16 +368,18 @@ def _blocks(cursor: _Cursor, path: Path, item: Callable[[int], None]) -> None:
         end = None
         if count < 0:
             count, size = -count, cursor.varint(path)
-            end = cursor.at + size
+            end = cursor.pos + size
             if size < 0:
-                raise cursor.malformed("a block has a negative length", path)
-        if count > len(cursor.data) - cursor.at:
-            raise cursor.malformed("a block claims more items than the message has bytes", path)
+                raise cursor.malformed_error("a block has a negative length", path)
+        if count > len(cursor.data) - cursor.pos:
+            raise cursor.malformed_error(
+                "a block claims more items than the message has bytes", path
+            )
         for _ in range(count):
             item(number)
             number += 1
-        if end not in {None, cursor.at}:
-            raise cursor.malformed("a block's items don't end where it says", path)
+        if end not in {None, cursor.pos}:
+            raise cursor.malformed_error("a block's items don't end where it says", path)
     cursor.depth -= 1
 
 
@@ -401,7 +405,7 @@ def _empty_array(cursor: _Cursor, path: Path) -> None:
     cursor.descend(path)
     while (count := cursor.varint(path)) != 0:
         if count == -(1 << 63) or (count < 0 and cursor.varint(path) != 0):
-            raise cursor.malformed("a block's items don't end where it says", path)
+            raise cursor.malformed_error("a block's items don't end where it says", path)
     cursor.depth -= 1
 
 
@@ -413,7 +417,7 @@ def _map(read: Read, cost: int | None) -> Read:
     """
 
     def entries(cursor: _Cursor, path: Path) -> list[tuple[str, Any]]:
-        kept: list[tuple[str, Any]] = []
+        kept_entries: list[tuple[str, Any]] = []
         keys: set[str] = set()
         item_path = (path, "[...]")  # no key in it: keys are data, and messages name none
 
@@ -425,12 +429,12 @@ def _map(read: Read, cost: int | None) -> Read:
                 return
             keys.add(key)
             if len(keys) <= number:
-                raise _refused("duplicate_key", "Map has a key more than once", path)
+                raise _refusal("duplicate_key", "Map has a key more than once", path)
             if cursor.keep:
-                kept.append((key, value))
+                kept_entries.append((key, value))
 
         _blocks(cursor, path, entry)
-        return kept
+        return kept_entries
 
     return entries
 
@@ -444,7 +448,7 @@ def _enum(symbols: tuple[str, ...]) -> Read:
     def read(cursor: _Cursor, path: Path) -> str:
         index = cursor.varint(path, INT_BYTES)
         if not 0 <= index < len(symbols):
-            raise cursor.malformed(f"the enum has only {len(symbols)} symbols", path)
+            raise cursor.malformed_error(f"the enum has only {len(symbols)} symbols", path)
         return symbols[index]
 
     return read
@@ -463,8 +467,8 @@ def _text(cursor: _Cursor, path: Path) -> str:
     try:
         return octets.decode()
     except UnicodeDecodeError as error:
-        where = cursor.at - len(octets) + error.start
-        raise _refused(
+        where = cursor.pos - len(octets) + error.start
+        raise _refusal(
             "invalid_utf8", f"Expected UTF-8, got {error.reason} (byte {where})", path
         ) from None
 
@@ -472,7 +476,7 @@ def _text(cursor: _Cursor, path: Path) -> str:
 def _boolean(cursor: _Cursor, path: Path) -> bool:
     byte = cursor.take(1, path)[0]
     if byte > 1:
-        raise cursor.malformed("a boolean is neither 0 nor 1", path)
+        raise cursor.malformed_error("a boolean is neither 0 nor 1", path)
     return bool(byte)
 
 
@@ -489,7 +493,7 @@ def _primitive(kind: PrimitiveType, column: pa.DataType, epoch: str | None) -> R
         if column == pa.string():
             return _text
         # a string must be UTF-8 even if the column takes its bytes
-        return _bytes if kind.name == "bytes" else lambda at, path: _text(at, path).encode()
+        return _bytes if kind.name == "bytes" else lambda cursor, path: _text(cursor, path).encode()
     layout = {"float": "<f", "double": "<d"}.get(kind.name)
     if layout is None:
         return _boolean
@@ -497,25 +501,25 @@ def _primitive(kind: PrimitiveType, column: pa.DataType, epoch: str | None) -> R
     return lambda cursor, path: struct.unpack(layout, cursor.take(size, path))[0]
 
 
-def _integer(rule: IntegerRule, most: int, column: pa.DataType) -> Read:
+def _integer(rule: IntegerRule, max_bytes: int, column: pa.DataType) -> Read:
     floating = {32: "<f", 64: "<d"}[column.bit_width] if pa.types.is_floating(column) else None
-    wanted = (
+    expected = (
         "a date that the calendar has"
         if pa.types.is_date(column)
         else f"a number that a column of {column} can hold"
     )
 
     def read(cursor: _Cursor, path: Path) -> int | float:
-        number = cursor.varint(path, most)
+        number = cursor.varint(path, max_bytes)
         if floating is not None:
             value: float = struct.unpack(floating, struct.pack(floating, number))[0]
             if value == number:
                 return value
         elif rule.low <= number <= rule.high:
             if number % rule.divisor:
-                cursor.truncation.needed(_path_text(path))
+                cursor.truncation.note_cut(_path_text(path))
             return number * rule.factor // rule.divisor
-        raise _refused("out_of_range", f"Expected {wanted}", path)
+        raise _refusal("out_of_range", f"Expected {expected}", path)
 
     return read
 
@@ -545,16 +549,18 @@ def _decimal_value(
 ) -> Decimal:
     """Converts an unscaled number and its scale to the column's scale, if no digit is lost."""
     if not octets:
-        raise cursor.malformed("a decimal has no bytes", path)
+        raise cursor.malformed_error("a decimal has no bytes", path)
     unscaled, zeros = int.from_bytes(octets, "big", signed=True), column.scale - scale
     if unscaled and -_MOST_SCALE_DIFFERENCE <= zeros <= _MOST_SCALE_DIFFERENCE:
-        unscaled, lost = (unscaled * 10**zeros, 0) if zeros >= 0 else divmod(unscaled, 10**-zeros)
+        unscaled, remainder = (
+            (unscaled * 10**zeros, 0) if zeros >= 0 else divmod(unscaled, 10**-zeros)
+        )
     else:
-        lost = unscaled
-    if lost or abs(unscaled) >= 10**column.precision:
-        what = (
+        remainder = unscaled
+    if remainder or abs(unscaled) >= 10**column.precision:
+        message = (
             f"Expected a decimal of {column.precision} digits, {column.scale} of them after the"
             " point"
         )
-        raise _refused("out_of_range", what, path)
+        raise _refusal("out_of_range", message, path)
     return Decimal((int(unscaled < 0), tuple(map(int, str(abs(unscaled)))), -column.scale))

@@ -14,7 +14,7 @@ from windrow.ingest.ports.decoder import Decoded, Refusal
 from windrow.ingest.schema.columns import Column, Columns, epoch_of, field_of, zone_of
 
 
-def nested(leaves: Sequence[tuple[FieldPath, Column]]) -> Columns:
+def nest_columns(leaves: Sequence[tuple[FieldPath, Column]]) -> Columns:
     """Columns of an envelope that has each leaf at its path.
 
     No path may be the beginning of another. None of the leaves is a row yet.
@@ -44,7 +44,7 @@ def _fields(leaves: Sequence[tuple[FieldPath, pa.Field]]) -> list[pa.Field]:
     ]
 
 
-def picked(rows: pa.RecordBatch, path: FieldPath) -> pa.Array:
+def pick(rows: pa.RecordBatch, path: FieldPath) -> pa.Array:
     """The column at a path; null where a struct on the way is null."""
     name, *rest = path
     column = rows.column(name)
@@ -56,7 +56,7 @@ def path_text(path: FieldPath) -> str:
     return ".".join(("$", *path))
 
 
-def missing(values: pa.Array, path: str) -> Refusal:
+def refuse_nulls(values: pa.Array, path: str) -> Refusal:
     """Refuses rows that are null in a column that isn't nullable."""
     return Refusal(
         np.flatnonzero(values.is_null().to_numpy(zero_copy_only=False)),
@@ -65,11 +65,11 @@ def missing(values: pa.Array, path: str) -> Refusal:
     )
 
 
-def chosen(decoded: Decoded, kept: npt.NDArray[np.bool_]) -> Decoded:
+def keep_rows(decoded: Decoded, row_mask: npt.NDArray[np.bool_]) -> Decoded:
     """Keeps some of the rows; messages without any row left are filtered."""
-    if kept.all():
+    if row_mask.all():
         return decoded
-    rows = np.flatnonzero(kept)
+    rows = np.flatnonzero(row_mask)
     return decoded.with_rows(decoded.rows.take(pa.array(rows)), rows)
 
 
@@ -83,10 +83,10 @@ def matching_items(lists: pa.ListArray, others: pa.ListArray) -> pa.Array:
     lengths = np.where(others.is_valid(), pc.fill_null(pc.list_value_length(others), 0), 0)
     begins = np.concatenate([[0], np.cumsum(lengths)])[:-1]
     counts = pc.fill_null(pc.list_value_length(lists), 0).to_numpy()
-    within = np.arange(len(parents)) - np.repeat(
+    index_in_list = np.arange(len(parents)) - np.repeat(
         np.concatenate([[0], np.cumsum(counts)])[:-1], counts
     )
     present = lengths[parents] > 0
     return others.flatten().take(
-        pa.array(np.where(present, begins[parents] + within, 0), mask=~present)
+        pa.array(np.where(present, begins[parents] + index_in_list, 0), mask=~present)
     )

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from windrow.ingest.errors import SpecError
-from windrow.ingest.formats.cdc.arrays import chosen, missing, nested, path_text, picked
+from windrow.ingest.formats.cdc.arrays import keep_rows, nest_columns, path_text, pick, refuse_nulls
 from windrow.ingest.formats.cdc.envelope import (
     DATABASE,
     SCHEMA,
@@ -85,12 +85,12 @@ class ChangeMetadata:
         self._root = root
         self._included = included
         self._by_topic = envelope.names_topics and included.table is None and TABLE in names
-        wanted = {
+        needed_names = {
             *included.patterns,
             *([SCHEMA] if included.table is not None else []),
             *([TABLE] if self._by_topic else []),
         }
-        self._names = {name: (*root, *path) for name, path in names.items() if name in wanted}
+        self._names = {name: (*root, *path) for name, path in names.items() if name in needed_names}
         self._kind = (*root, envelope.kind)
 
     @property
@@ -103,9 +103,9 @@ class ChangeMetadata:
         if self._envelope.schema_change is not None:
             name = self._envelope.schema_change
             leaves.append(((*self._root, name), Column(name, pa.bool_(), nullable=True)))
-        return nested(leaves)
+        return nest_columns(leaves)
 
-    def classified(
+    def classify(
         self, decode: Decode, messages: pa.RecordBatch
     ) -> tuple[Decoded, npt.NDArray[np.int8]]:
         """Classifies messages by their metadata.
@@ -113,40 +113,40 @@ class ChangeMetadata:
         Returns the verdict, whose rows are those messages that change rows, and the
         kind of change of each of these. The others are refused, filtered or dropped.
         """
-        found = decode(messages)
-        found = chosen(
-            found,
-            (self._changes(found.rows) != ChangeKind.OTHER) & ~self._marks(found, messages),
+        decoded = decode(messages)
+        decoded = keep_rows(
+            decoded,
+            (self._changes(decoded.rows) != ChangeKind.OTHER) & ~self._marks(decoded, messages),
         )
-        found = self._without_other_tables(self._with_included(found), messages)
-        found = found.refused(STAGE, self._refusals(found.rows, self._changes(found.rows)))
-        return found, self._changes(found.rows)
+        decoded = self._without_other_tables(self._with_included(decoded), messages)
+        decoded = decoded.refused(STAGE, self._refusals(decoded.rows, self._changes(decoded.rows)))
+        return decoded, self._changes(decoded.rows)
 
-    def _marks(self, found: Decoded, messages: pa.RecordBatch) -> npt.NDArray[np.bool_]:
+    def _marks(self, decoded: Decoded, messages: pa.RecordBatch) -> npt.NDArray[np.bool_]:
         """Mask of messages that are marks of the tool itself.
 
         Only messages that name no change are looked at.
         """
-        marks = np.zeros(found.rows.num_rows, np.bool_)
+        marks = np.zeros(decoded.rows.num_rows, np.bool_)
         if self._envelope.marks:
-            unnamed = np.flatnonzero(
-                picked(found.rows, self._kind).is_null().to_numpy(zero_copy_only=False)
+            unnamed_rows = np.flatnonzero(
+                pick(decoded.rows, self._kind).is_null().to_numpy(zero_copy_only=False)
             )
-            values = messages.column("value").take(found.row_index.take(pa.array(unnamed)))
-            marks[unnamed] = [
+            values = messages.column("value").take(decoded.row_index.take(pa.array(unnamed_rows)))
+            marks[unnamed_rows] = [
                 self._envelope.is_mark(_field_names(value.as_py(), self._root)) for value in values
             ]
         return marks
 
-    def _without_other_tables(self, found: Decoded, messages: pa.RecordBatch) -> Decoded:
+    def _without_other_tables(self, decoded: Decoded, messages: pa.RecordBatch) -> Decoded:
         """Refuses rows of another table than the one that the topic is named after.
 
         Somebody routes several tables to the topic, or has chosen its name.
         """
         if not self._by_topic:
-            return found
-        topics, tables = messages.column("topic"), picked(found.rows, self._names[TABLE])
-        other = np.zeros(len(tables), np.bool_)
+            return decoded
+        topics, tables = messages.column("topic"), pick(decoded.rows, self._names[TABLE])
+        other_table_mask = np.zeros(len(tables), np.bool_)
         for topic in pc.unique(topics).to_pylist():
             others = [
                 table
@@ -154,83 +154,85 @@ class ChangeMetadata:
                 if table is not None and not is_called_after(topic, table)
             ]
             if others:
-                here = pc.equal(topics.take(found.row_index), topic)
-                other |= pc.and_(here, pc.is_in(tables, pa.array(others))).to_numpy(
-                    zero_copy_only=False
-                )
-        what = (
+                topic_mask = pc.equal(topics.take(decoded.row_index), topic)
+                other_table_mask |= pc.and_(
+                    topic_mask, pc.is_in(tables, pa.array(others))
+                ).to_numpy(zero_copy_only=False)
+        message = (
             "Expected a row of the table that the topic is named after; decode.table_include says"
             " which tables' rows are wanted"
         )
-        return found.refused(
+        return decoded.refused(
             STAGE,
             [
                 Refusal(
-                    np.flatnonzero(other),
+                    np.flatnonzero(other_table_mask),
                     "other_table",
-                    f"{what} - at {path_text(self._names[TABLE])}",
+                    f"{message} - at {path_text(self._names[TABLE])}",
                 )
             ],
         )
 
-    def _with_included(self, found: Decoded) -> Decoded:
+    def _with_included(self, decoded: Decoded) -> Decoded:
         """Filters messages of tables that aren't wanted.
 
         Messages that don't name their table are refused.
         """
         patterns = self._included.patterns
-        found = found.refused(
+        decoded = decoded.refused(
             STAGE,
             [
-                missing(picked(found.rows, self._names[name]), path_text(self._names[name]))
+                refuse_nulls(pick(decoded.rows, self._names[name]), path_text(self._names[name]))
                 for name in patterns
             ],
         )
-        kept = np.ones(found.rows.num_rows, np.bool_)
+        row_mask = np.ones(decoded.rows.num_rows, np.bool_)
         for name, pattern in patterns.items():
-            said = picked(found.rows, self._names[name])
-            matches = pc.match_substring_regex(said, pattern)
+            names = pick(decoded.rows, self._names[name])
+            matches = pc.match_substring_regex(names, pattern)
             if name == TABLE and SCHEMA in self._names:
-                whole = pc.binary_join_element_wise(
-                    picked(found.rows, self._names[SCHEMA]), said, "."
+                full_names = pc.binary_join_element_wise(
+                    pick(decoded.rows, self._names[SCHEMA]), names, "."
                 )
                 matches = pc.or_(
-                    matches, pc.fill_null(pc.match_substring_regex(whole, pattern), False)
+                    matches, pc.fill_null(pc.match_substring_regex(full_names, pattern), False)
                 )
-            kept &= matches.to_numpy(zero_copy_only=False).astype(np.bool_)
-        return chosen(found, kept)
+            row_mask &= matches.to_numpy(zero_copy_only=False).astype(np.bool_)
+        return keep_rows(decoded, row_mask)
 
     def _changes(self, heads: pa.RecordBatch) -> npt.NDArray[np.int8]:
         """Kind of change of each row; -1: the word is unknown."""
         words = pa.array([word for word, _ in self._envelope.words])
         stand_for = np.array([-1, *(change for _, change in self._envelope.words)], np.int8)
-        numbers = pc.fill_null(pc.index_in(picked(heads, self._kind), words), -1)
+        numbers = pc.fill_null(pc.index_in(pick(heads, self._kind), words), -1)
         changes: npt.NDArray[np.int8] = stand_for[1 + numbers.to_numpy()]
         if self._envelope.schema_change is not None:
             of_schema = pc.fill_null(
-                picked(heads, (*self._root, self._envelope.schema_change)), False
+                pick(heads, (*self._root, self._envelope.schema_change)), False
             ).to_numpy(zero_copy_only=False)
             changes[of_schema & (changes != ChangeKind.TRUNCATED)] = ChangeKind.OTHER
         return changes
 
     def _refusals(self, heads: pa.RecordBatch, changes: npt.NDArray[np.int8]) -> Sequence[Refusal]:
-        at = path_text(self._kind)
-        known = ", ".join(word for word, _ in self._envelope.words)
+        kind_path = path_text(self._kind)
+        known_words = ", ".join(word for word, _ in self._envelope.words)
         unknown, all_rows = (
             np.flatnonzero(changes < 0),
             np.flatnonzero(changes == ChangeKind.TRUNCATED),
         )
         return [
-            missing(pc.if_else(pa.array(changes >= 0), "", picked(heads, self._kind)), at),
+            refuse_nulls(
+                pc.if_else(pa.array(changes >= 0), "", pick(heads, self._kind)), kind_path
+            ),
             Refusal(
                 unknown,
                 "unknown_change",
-                f"Expected a change of {self._envelope.tool} ({known}) - at {at}",
+                f"Expected a change of {self._envelope.tool} ({known_words}) - at {kind_path}",
             ),
             Refusal(
                 all_rows,
                 "truncate",
-                f"Expected the change of a row, got the removal of all rows - at {at}",
+                f"Expected the change of a row, got the removal of all rows - at {kind_path}",
             ),
         ]
 

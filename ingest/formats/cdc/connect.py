@@ -60,9 +60,12 @@ class _DecoderBySchema:
 
         A value that isn't JSON has no schema; any of the decoders refuses it.
         """
-        found = self._texts.decode(values, "dead")
-        texts, schema_of = pc.dictionary_encode(found.rows.column(SCHEMA)), np.full(len(values), -1)
-        schema_of[found.row_index.to_numpy()] = pc.fill_null(texts.indices, -1).to_numpy()
+        schema_texts = self._texts.decode(values, "dead")
+        texts, schema_of = (
+            pc.dictionary_encode(schema_texts.rows.column(SCHEMA)),
+            np.full(len(values), -1),
+        )
+        schema_of[schema_texts.row_index.to_numpy()] = pc.fill_null(texts.indices, -1).to_numpy()
         groups: dict[Reading, int] = {}
         readings = [
             reading_by(text, self._reading) for text in [*texts.dictionary.to_pylist(), None]
@@ -73,8 +76,8 @@ class _DecoderBySchema:
         parts = []
         for reading, number in groups.items():
             index = pa.array(np.flatnonzero(group == number))
-            some = values if len(index) == len(values) else values.take(index)
-            parts.append(self._decoder(reading).decode(some, on_null).numbered(index))
+            group_values = values if len(index) == len(values) else values.take(index)
+            parts.append(self._decoder(reading).decode(group_values, on_null).numbered(index))
         return together(self._schema, parts)
 
 
@@ -102,16 +105,16 @@ def _reading_of(schema: object, reading: Reading) -> Reading:
     """Rules for reading a value with this schema, and all values inside."""
     if not isinstance(schema, dict):
         return reading
-    own = _reading_by_name(schema, reading)
+    named_reading = _reading_by_name(schema, reading)
     inside = schema.get("fields")
     fields = tuple(_fields(inside, reading)) if isinstance(inside, list) else ()
     if schema.get("type") == "map":
         return replace(
-            own,
+            named_reading,
             items=replace(reading, fields=(("value", _reading_of(schema.get("values"), reading)),)),
         )
     return replace(
-        own,
+        named_reading,
         fields=fields,
         items=_reading_of(schema["items"], reading) if "items" in schema else None,
     )

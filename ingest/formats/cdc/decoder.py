@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from windrow.ingest.errors import SpecError
-from windrow.ingest.formats.cdc.arrays import nested, path_text
+from windrow.ingest.formats.cdc.arrays import nest_columns, path_text
 from windrow.ingest.formats.cdc.change_metadata import EVERYTHING, ChangeMetadata, Included
 from windrow.ingest.formats.cdc.envelope import ChangeKind, Envelope, FieldPath
 from windrow.ingest.formats.cdc.row_images import RowImage
@@ -91,18 +91,18 @@ class ChangeDecoder:
 
     def metadata(self) -> ChangeMetadata:
         """Decoder of the messages' metadata."""
-        wanted = self.included.patterns
+        patterns = self.included.patterns
         names = {
             name: path
             for name, path in self.envelope.names
-            if name in wanted or self._may_have((*self.root, *path))
+            if name in patterns or self._may_have((*self.root, *path))
         }
         return ChangeMetadata(self.envelope, self.root, self.included, names)
 
     def _may_have(self, path: FieldPath) -> bool:
         """Returns whether messages may have a text at a path."""
         try:
-            self.inner.check(nested([(path, Column("", pa.string(), nullable=True))]))
+            self.inner.check(nest_columns([(path, Column("", pa.string(), nullable=True))]))
         except SpecError:
             return False
         return True
@@ -116,7 +116,7 @@ class ChangeDecoder:
             self.primary_key or (),
         )
         return RowImage(
-            path, columns, self.envelope.many, of_envelope, former, key, self._unavailable
+            path, columns, self.envelope.has_row_list, of_envelope, former, key, self._unavailable
         )
 
     def removed(self, columns: Columns) -> RowImage | None:
@@ -133,7 +133,11 @@ class ChangeDecoder:
         path, unavailable = (*self.root, self.envelope.removed), self._unavailable
         unavailable = "dead" if unavailable == "keep" else unavailable
         return RowImage(
-            path, columns, self.envelope.many, self._of_envelope(columns), unavailable=unavailable
+            path,
+            columns,
+            self.envelope.has_row_list,
+            self._of_envelope(columns),
+            unavailable=unavailable,
         )
 
     @property
@@ -202,23 +206,23 @@ class _BatchDecoder:
 
     def decode(self, messages: pa.RecordBatch) -> Decoded:
         """The verdict on each message."""
-        metadata, changes = self._metadata.classified(self._decode_metadata, messages)
+        metadata, changes = self._metadata.classify(self._decode_metadata, messages)
         index = metadata.row_index.to_numpy()
-        counted = replace(
+        metadata_counts = replace(
             metadata, rows=metadata.rows.slice(0, 0), row_index=metadata.row_index.slice(0, 0)
         )
-        written = _decoded_part(
+        decoded_written = _decoded_part(
             messages,
             index[changes != ChangeKind.REMOVED],
-            lambda some: self._written.rows(self._decode_written, some),
+            lambda written_messages: self._written.rows(self._decode_written, written_messages),
         )
-        written = self._without_new(written, index[changes == ChangeKind.UPDATED])
+        decoded_written = self._without_new(decoded_written, index[changes == ChangeKind.UPDATED])
         removed = _decoded_part(messages, index[changes == ChangeKind.REMOVED], self._rows_removed)
-        found = together(self._schema, [counted, written, removed], self._key)
+        decoded = together(self._schema, [metadata_counts, decoded_written, removed], self._key)
         return (
-            found
-            if self._text_row is None or not len(found.dead_index)
-            else replace(found, dead_detail=self._explained(found.dead_detail))
+            decoded
+            if self._text_row is None or not len(decoded.dead_index)
+            else replace(decoded, dead_detail=self._explain(decoded.dead_detail))
         )
 
     def _without_new(self, written: Decoded, updated: npt.NDArray[np.int64]) -> Decoded:
@@ -228,7 +232,7 @@ class _BatchDecoder:
         """
         if written.unavailable is None:
             return written
-        index, moved = (
+        index, moved_index = (
             written.row_index.to_numpy(),
             (
                 np.zeros(0, np.int64)
@@ -236,21 +240,23 @@ class _BatchDecoder:
                 else written.deletes.index.to_numpy()
             ),
         )
-        left = pc.greater(pc.list_value_length(written.unavailable), 0).to_numpy(
+        has_unavailable = pc.greater(pc.list_value_length(written.unavailable), 0).to_numpy(
             zero_copy_only=False
         )
-        new = np.flatnonzero(left & (~np.isin(index, updated) | np.isin(index, moved)))
-        what = f"{NOT_SENT}, and the row is new by its key - at {path_text(self._written.path)}"
-        return written.refused(SCHEMA, [Refusal(new, "unavailable", what)])
+        new_rows = np.flatnonzero(
+            has_unavailable & (~np.isin(index, updated) | np.isin(index, moved_index))
+        )
+        message = f"{NOT_SENT}, and the row is new by its key - at {path_text(self._written.path)}"
+        return written.refused(SCHEMA, [Refusal(new_rows, "unavailable", message)])
 
-    def _explained(self, details: pa.StringArray) -> pa.StringArray:
+    def _explain(self, details: pa.StringArray) -> pa.StringArray:
         """Details of dead letters; where rows are texts, with what that means."""
         for image in (self._written, self._removed):
             if image is not None:
-                at = path_text(image.path)
+                path = path_text(image.path)
                 details = pc.if_else(
-                    pc.equal(details, f"Expected object, got str - at {at}"),
-                    f"{self._text_row} - at {at}",
+                    pc.equal(details, f"Expected object, got str - at {path}"),
+                    f"{self._text_row} - at {path}",
                     details,
                 )
         return details

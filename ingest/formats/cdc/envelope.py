@@ -40,7 +40,7 @@ class Envelope:
     - `kind`: the field that says what happened, in one of `words`.
     - `written`: the field with the row after the change; `removed`: the one with the
       row that was deleted; `former`: the one with the row, or a part of it, before an
-      update. `many`: these three are lists, with one item a row.
+      update. `has_row_list`: these three are lists, with one item a row.
     - `names`: the paths of the names of database, schema and table.
     - `schema_change`: the field that is true if the message is about the table's
       columns.
@@ -59,7 +59,7 @@ class Envelope:
     removed: str
     former: str
     names: tuple[tuple[str, FieldPath], ...]
-    many: bool = False
+    has_row_list: bool = False
     schema_change: str | None = None
     marks: tuple[tuple[frozenset[str], frozenset[str]], ...] = ()
     names_topics: bool = False
@@ -68,7 +68,7 @@ class Envelope:
 
     def is_mark(self, fields: AbstractSet[str]) -> bool:
         """Returns whether a message of these fields says nothing about rows."""
-        return any(has <= fields <= has | may for has, may in self.marks)
+        return any(required <= fields <= required | optional for required, optional in self.marks)
 
 
 DATABASE, SCHEMA, TABLE = "database", "schema", "table"
@@ -130,7 +130,7 @@ CANAL = Envelope(
     removed="data",
     former="old",
     names=_AT_TOP,
-    many=True,
+    has_row_list=True,
     schema_change="isDdl",
 )
 MAXWELL = Envelope(
@@ -143,9 +143,9 @@ MAXWELL = Envelope(
         ("delete", ChangeKind.REMOVED),
         *((word, ChangeKind.OTHER) for word in ("bootstrap-start", "bootstrap-complete")),
         *(
-            (f"{what}-{how}", ChangeKind.OTHER)
-            for what in ("table", "database")
-            for how in ("create", "alter", "drop")
+            (f"{noun}-{verb}", ChangeKind.OTHER)
+            for noun in ("table", "database")
+            for verb in ("create", "alter", "drop")
         ),
     ),
     written="data",

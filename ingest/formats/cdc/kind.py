@@ -115,13 +115,13 @@ class ChangeSection(TableOptions, RowSection):
         yield from columns_filled_twice(written, "envelope")
         fields = section_of(written, "envelope").values()
         paths = sorted(path.split(".") for path in fields if isinstance(path, str))
-        for path, after in pairwise(paths):
-            if after[: len(path)] == path:
+        for path, next_path in pairwise(paths):
+            if next_path[: len(path)] == path:
                 yield (
                     ("envelope",),
                     (
-                        f"{'.'.join(path)} and {'.'.join(after)}: a field becomes one column, whole"
-                        " or in parts"
+                        f"{'.'.join(path)} and {'.'.join(next_path)}: a field becomes one column,"
+                        " whole or in parts"
                     ),
                 )
 

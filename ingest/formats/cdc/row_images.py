@@ -10,7 +10,13 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from windrow.ingest.formats.cdc.arrays import matching_items, missing, nested, path_text, picked
+from windrow.ingest.formats.cdc.arrays import (
+    matching_items,
+    nest_columns,
+    path_text,
+    pick,
+    refuse_nulls,
+)
 from windrow.ingest.formats.cdc.envelope import FieldPath
 from windrow.ingest.formats.cdc.unavailable import NOT_SENT, Unavailable, unavailable
 from windrow.ingest.ports.decoder import SCHEMA, VALUE, Decode, Decoded, Deletes, Refusal
@@ -34,7 +40,7 @@ Mask = npt.NDArray[np.bool_]
 class RowImage:
     """Rows of the table in a field of the envelope.
 
-    - `path`: the path of the row, or of the list of rows if there are `many`.
+    - `path`: the path of the row, or of the list of rows if there are `has_row_list`.
     - `columns`: those of the table; `of_envelope`: those of them that the envelope has
       itself, each with its path.
     - `former`: the path of the row as it was before. If it differs in a column of
@@ -46,7 +52,7 @@ class RowImage:
 
     path: FieldPath
     columns: Columns
-    many: bool = False
+    has_row_list: bool = False
     of_envelope: tuple[tuple[str, FieldPath], ...] = ()
     former: FieldPath = ()
     key: tuple[str, ...] = ()
@@ -67,40 +73,40 @@ class RowImage:
             if names:
                 row = pa.struct([field_of(by_name[name]) for name in names])
                 leaves.append(
-                    (path, Column("", pa.list_(row) if self.many else row, nullable=True))
+                    (path, Column("", pa.list_(row) if self.has_row_list else row, nullable=True))
                 )
         row_path = None if self.columns.row_path is None else self.path
-        return replace(nested(leaves), finer=self.columns.finer, row_path=row_path)
+        return replace(nest_columns(leaves), finer=self.columns.finer, row_path=row_path)
 
     def rows(self, decode: Decode, messages: pa.RecordBatch) -> Decoded:
         """Rows of some messages.
 
         Messages without a row, or with one that doesn't fit the columns, are refused.
         """
-        found = decode(messages)
-        found = found.refused(
-            SCHEMA, [missing(picked(found.rows, self.path), path_text(self.path))]
+        decoded = decode(messages)
+        decoded = decoded.refused(
+            SCHEMA, [refuse_nulls(pick(decoded.rows, self.path), path_text(self.path))]
         )
-        if self.many:
-            found = self._within_bounds(self._with_equal_counts(found), messages)
-        own, of_envelope = (
-            picked(found.rows, self.path),
-            [picked(found.rows, path) for _, path in self.of_envelope],
+        if self.has_row_list:
+            decoded = self._within_bounds(self._with_equal_counts(decoded), messages)
+        images, of_envelope = (
+            pick(decoded.rows, self.path),
+            [pick(decoded.rows, path) for _, path in self.of_envelope],
         )
-        former = picked(found.rows, self.former) if self._former_key else None
-        if self.many:
-            parents = pc.list_parent_indices(own)
-            former = None if former is None else matching_items(own, former)
-            own, of_envelope = own.flatten(), [values.take(parents) for values in of_envelope]
-            found = found.with_rows(found.rows, parents.to_numpy())
-        values, refusals, alone = self._values(own, of_envelope)
+        former = pick(decoded.rows, self.former) if self._former_key else None
+        if self.has_row_list:
+            parents = pc.list_parent_indices(images)
+            former = None if former is None else matching_items(images, former)
+            images, of_envelope = images.flatten(), [values.take(parents) for values in of_envelope]
+            decoded = decoded.with_rows(decoded.rows, parents.to_numpy())
+        values, refusals, unsent_masks = self._values(images, of_envelope)
         rows = pa.RecordBatch.from_arrays(values, self.columns.arrow_schema.names)
-        found = replace(found, unavailable=_left_alone(alone))
+        decoded = replace(decoded, unavailable=_names_of_unsent(unsent_masks))
         if not self.key:
-            return replace(found, rows=rows).refused(SCHEMA, refusals)
+            return replace(decoded, rows=rows).refused(SCHEMA, refusals)
         deletes = self._former_keys(rows, former)
-        moved = Deletes(deletes.keys, found.row_index.take(deletes.index))
-        return replace(found, rows=rows, deletes=moved).refused(SCHEMA, refusals)
+        moved_deletes = Deletes(deletes.keys, decoded.row_index.take(deletes.index))
+        return replace(decoded, rows=rows, deletes=moved_deletes).refused(SCHEMA, refusals)
 
     @property
     def _former_key(self) -> list[str]:
@@ -111,48 +117,52 @@ class RowImage:
         return [name for name in self.key if name not in dict(self.of_envelope)]
 
     @property
-    def _at(self) -> str:
-        return path_text(self.path) + ("[...]" if self.many else "")
+    def _image_path(self) -> str:
+        return path_text(self.path) + ("[...]" if self.has_row_list else "")
 
-    def _with_equal_counts(self, found: Decoded) -> Decoded:
+    def _with_equal_counts(self, decoded: Decoded) -> Decoded:
         """Refuses messages with another number of former rows than of rows.
 
         A message without former rows says that no row was before.
         """
         if not self._former_key:
-            return found
-        rows, before = (
-            pc.list_value_length(picked(found.rows, path)) for path in (self.path, self.former)
+            return decoded
+        row_counts, former_counts = (
+            pc.list_value_length(pick(decoded.rows, path)) for path in (self.path, self.former)
         )
-        unlike = pc.fill_null(
-            pc.and_(pc.not_equal(rows, before), pc.not_equal(before, 0)), False
+        is_unequal = pc.fill_null(
+            pc.and_(pc.not_equal(row_counts, former_counts), pc.not_equal(former_counts, 0)), False
         ).to_numpy(zero_copy_only=False)
-        what = f"Expected as many rows as at {path_text(self.path)} - at {path_text(self.former)}"
-        return found.refused(SCHEMA, [Refusal(np.flatnonzero(unlike), "row_count", what)])
+        message = (
+            f"Expected as many rows as at {path_text(self.path)} - at {path_text(self.former)}"
+        )
+        return decoded.refused(SCHEMA, [Refusal(np.flatnonzero(is_unequal), "row_count", message)])
 
-    def _within_bounds(self, found: Decoded, messages: pa.RecordBatch) -> Decoded:
+    def _within_bounds(self, decoded: Decoded, messages: pa.RecordBatch) -> Decoded:
         """Refuses messages whose rows would take much more memory than they have bytes.
 
         Key, headers and columns of the envelope are repeated for each row.
         """
-        rows, index = (
-            pc.list_value_length(picked(found.rows, self.path)).to_numpy(zero_copy_only=False),
-            found.row_index.to_numpy(),
+        row_counts, index = (
+            pc.list_value_length(pick(decoded.rows, self.path)).to_numpy(zero_copy_only=False),
+            decoded.row_index.to_numpy(),
         )
-        whole, repeated = (
+        value_sizes, repeated_sizes = (
             _sizes(messages.column("value"))[index],
             _key_and_header_sizes(messages)[index],
         )
-        room = np.minimum(FREE + SHARE * (whole + repeated), MOST)
+        max_bytes = np.minimum(FREE + SHARE * (value_sizes + repeated_sizes), MOST)
         for _, path in self.of_envelope:
-            values = picked(found.rows, path)
-            repeated = repeated + (whole if pa.types.is_nested(values.type) else _sizes(values))
-        large = np.flatnonzero((rows - 1) * repeated > room)
-        return found.refused(
+            values = pick(decoded.rows, path)
+            repeated_sizes = repeated_sizes + (
+                value_sizes if pa.types.is_nested(values.type) else _sizes(values)
+            )
+        large_rows = np.flatnonzero((row_counts - 1) * repeated_sizes > max_bytes)
+        return decoded.refused(
             VALUE,
             [
                 Refusal(
-                    large,
+                    large_rows,
                     "too_large",
                     "Expected fewer rows with so long a key, headers or envelope",
                 )
@@ -160,7 +170,7 @@ class RowImage:
         )
 
     def _values(
-        self, own: pa.StructArray, of_envelope: Sequence[pa.Array]
+        self, images: pa.StructArray, of_envelope: Sequence[pa.Array]
     ) -> tuple[list[pa.Array], list[Refusal], dict[str, Mask]]:
         """The columns of the rows, refusals, and masks of values that were left alone.
 
@@ -170,54 +180,68 @@ class RowImage:
             name: (path, values)
             for (name, path), values in zip(self.of_envelope, of_envelope, strict=True)
         }
-        refusals = [missing(own, self._at)] if self.many else []
-        values, alone = [], {}
+        refusals = [refuse_nulls(images, self._image_path)] if self.has_row_list else []
+        values, unsent_masks = [], {}
         for column in self.columns.columns:
-            path, raw = paths_and_values.get(column.name, ((*self.path, column.name), None))
-            place = path_text(path) if raw is not None else f"{self._at}.{column.name}"
-            if raw is None:
-                raw = pc.struct_field(own, [column.name])
-                mask = None if self.unavailable is None else unavailable(raw)
+            path, column_values = paths_and_values.get(
+                column.name, ((*self.path, column.name), None)
+            )
+            value_path = (
+                path_text(path)
+                if column_values is not None
+                else f"{self._image_path}.{column.name}"
+            )
+            if column_values is None:
+                column_values = pc.struct_field(images, [column.name])
+                mask = None if self.unavailable is None else unavailable(column_values)
                 if mask is not None:
-                    raw = pc.if_else(pa.array(mask), pa.scalar(None, raw.type), raw)
+                    column_values = pc.if_else(
+                        pa.array(mask), pa.scalar(None, column_values.type), column_values
+                    )
                     if (
                         self.unavailable == "keep"
                         and column.nullable
                         and column.name not in self.key
                     ):
-                        alone[column.name] = mask
+                        unsent_masks[column.name] = mask
                     elif self.unavailable != "null":
                         refusals.append(
-                            Refusal(np.flatnonzero(mask), "unavailable", f"{NOT_SENT} - at {place}")
+                            Refusal(
+                                np.flatnonzero(mask), "unavailable", f"{NOT_SENT} - at {value_path}"
+                            )
                         )
-            refusals += [] if column.nullable else [missing(raw, place)]
-            values.append(raw)
-        return values, refusals, alone
+            refusals += [] if column.nullable else [refuse_nulls(column_values, value_path)]
+            values.append(column_values)
+        return values, refusals, unsent_masks
 
     def _former_keys(self, rows: pa.RecordBatch, former: pa.StructArray | None) -> Deletes:
         """The former keys of rows whose key has changed, with the rows' numbers.
 
         A column that the former row doesn't have has not changed.
         """
-        keys, moved = [], np.zeros(rows.num_rows, np.bool_)
+        keys, is_moved = [], np.zeros(rows.num_rows, np.bool_)
         for name in self.key:
-            now = rows.column(name)
+            current_values = rows.column(name)
             if former is None or name not in self._former_key:
-                keys.append(now)
+                keys.append(current_values)
                 continue
-            before = pc.coalesce(pc.struct_field(former, [name]), now)
-            moved |= pc.fill_null(pc.not_equal(before, now), False).to_numpy(zero_copy_only=False)
-            keys.append(before)
-        at = pa.array(np.flatnonzero(moved), pa.int64())
-        return Deletes(pa.RecordBatch.from_arrays(keys, list(self.key)).take(at), at)
+            former_values = pc.coalesce(pc.struct_field(former, [name]), current_values)
+            is_moved |= pc.fill_null(pc.not_equal(former_values, current_values), False).to_numpy(
+                zero_copy_only=False
+            )
+            keys.append(former_values)
+        moved_rows = pa.array(np.flatnonzero(is_moved), pa.int64())
+        return Deletes(
+            pa.RecordBatch.from_arrays(keys, list(self.key)).take(moved_rows), moved_rows
+        )
 
 
-def _left_alone(alone: Mapping[str, Mask]) -> pa.ListArray | None:
+def _names_of_unsent(unsent_masks: Mapping[str, Mask]) -> pa.ListArray | None:
     """Names of the columns that each row leaves alone; None if no row does."""
-    if not alone:
+    if not unsent_masks:
         return None
-    names = pa.array(list(alone), pa.string())
-    table = np.stack(list(alone.values()), axis=1)
+    names = pa.array(list(unsent_masks), pa.string())
+    table = np.stack(list(unsent_masks.values()), axis=1)
     ends = np.concatenate([[0], np.cumsum(table.sum(axis=1))])
     return pa.ListArray.from_arrays(
         pa.array(ends, pa.int32()), names.take(pa.array(np.nonzero(table)[1]))

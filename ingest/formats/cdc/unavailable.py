@@ -49,9 +49,9 @@ def unavailable(values: pa.Array) -> npt.NDArray[np.bool_] | None:
     """Mask of a column's values that are the mark; None if none is."""
     kind = values.type
     if pa.types.is_string(kind):
-        return _marked(pc.is_in(values, _TEXTS))
+        return _mask_or_none(pc.is_in(values, _TEXTS))
     if pa.types.is_binary(kind):
-        return _marked(pc.fill_null(pc.equal(values, _BYTES), False))
+        return _mask_or_none(pc.fill_null(pc.equal(values, _BYTES), False))
     if pa.types.is_map(kind):
         return unavailable(pa.ListArray.from_arrays(values.offsets, values.keys))
     if not pa.types.is_list(kind):
@@ -64,7 +64,9 @@ def unavailable(values: pa.Array) -> npt.NDArray[np.bool_] | None:
         return _of_numbers(pa.ListArray.from_arrays(values.offsets, values.values.view(pa.int32())))
     items = values.flatten()
     inside = (
-        _marked(pc.is_in(items, _ITEMS)) if pa.types.is_string(items.type) else unavailable(items)
+        _mask_or_none(pc.is_in(items, _ITEMS))
+        if pa.types.is_string(items.type)
+        else unavailable(items)
     )
     if inside is None:
         return None
@@ -74,8 +76,8 @@ def unavailable(values: pa.Array) -> npt.NDArray[np.bool_] | None:
     return mask
 
 
-def _marked(found: pa.BooleanArray) -> npt.NDArray[np.bool_] | None:
-    mask: npt.NDArray[np.bool_] = found.to_numpy(zero_copy_only=False)
+def _mask_or_none(matches: pa.BooleanArray) -> npt.NDArray[np.bool_] | None:
+    mask: npt.NDArray[np.bool_] = matches.to_numpy(zero_copy_only=False)
     return mask if mask.any() else None
 
 
@@ -86,6 +88,6 @@ def _of_numbers(values: pa.ListArray) -> npt.NDArray[np.bool_] | None:
         .to_numpy(zero_copy_only=False)
         .copy()
     )
-    for at in np.flatnonzero(mask):
-        mask[at] = values[at].as_py() == list(_BYTES)
+    for index in np.flatnonzero(mask):
+        mask[index] = values[index].as_py() == list(_BYTES)
     return mask if mask.any() else None

@@ -133,7 +133,7 @@ class ConfluentDecoder:
     - `records`: the names of the records that are rows; empty: the subjects say them.
     - `other_records`: what messages of other records become.
     - `written_with`: the columns that have something of the schema itself.
-    - `registry`: the registry to ask for schemas; `known`: schemas that needn't be asked
+    - `registry`: the registry to ask for schemas; `known_schemas`: schemas that needn't be asked
       for.
     """
 
@@ -147,7 +147,7 @@ class ConfluentDecoder:
     other_records: OtherRecords = "dead"
     written_with: tuple[tuple[str, WrittenWith], ...] = ()
     registry: SchemaRegistry | None = None
-    known: tuple[WriterSchema, ...] = ()
+    known_schemas: tuple[WriterSchema, ...] = ()
 
     @property
     def columns(self) -> Columns:
@@ -158,11 +158,11 @@ class ConfluentDecoder:
             for c in columns.columns
             if c.type == pa.string() and not c.aliases and c.default is None
         }
-        wrong = [name for name, _ in self.written_with if name not in texts]
-        if wrong:
+        unusable_names = [name for name, _ in self.written_with if name not in texts]
+        if unusable_names:
             raise SpecError(
-                f"decode.written_with names {', '.join(wrong)}: the schema has no such String"
-                " column without aliases and without a default",
+                f"decode.written_with names {', '.join(unusable_names)}: the schema has no such"
+                " String column without aliases and without a default",
                 "spec",
                 "Add it to the schema, or take it out of decode.written_with; nothing was read.",
             )
@@ -185,13 +185,16 @@ class ConfluentDecoder:
         if self.payloads.kind is None:
             return PreparedDecoder(self, [])
         subjects = dict.fromkeys(subject for topic in topics for subject in self.subjects.of(topic))
-        versions = {subject: self.asked.of_subject(subject, MOST_VERSIONS) for subject in subjects}
+        versions = {
+            subject: self.required_registry.of_subject(subject, MOST_VERSIONS)
+            for subject in subjects
+        }
         schemas = [schema for of_subject in versions.values() for schema in of_subject]
         if self.records:
             return PreparedDecoder(self, schemas)
         setting = "decode.records" if self.subjects.part == "value" else "decode.key.records"
         records = {
-            subject: [names for one in of_subject for names in self._records(one)]
+            subject: [names for schema in of_subject for names in self._records(schema)]
             for subject, of_subject in versions.items()
         }
         return PreparedDecoder(replace(self, records=record_of_subjects(records, setting)), schemas)
@@ -207,7 +210,7 @@ class ConfluentDecoder:
             return []
 
     def with_schemas(self, known: Sequence[WriterSchema]) -> ConfluentDecoder:
-        return replace(self, known=tuple(known)) if self.payloads.kind is not None else self
+        return replace(self, known_schemas=tuple(known)) if self.payloads.kind is not None else self
 
     def schema_ids(self, messages: pa.RecordBatch, _stages: pa.StringArray) -> pa.StringArray:
         """Reads the ids from the frames, whichever stage refused the messages."""
@@ -215,10 +218,10 @@ class ConfluentDecoder:
 
     def open(self) -> Decode:
         """Opens the decoder. A thread keeps its batch decoders until the model's file changes."""
-        return self.open_reporting(lambda _schema, _asked: None)
+        return self.open_reporting(lambda _schema, _requested: None)
 
     def open_reporting(self, on_schema: OnSchema) -> Decode:
-        recipe = replace(self, known=())
+        recipe = replace(self, known_schemas=())
         batch_decoders = built_of_model(
             recipe,
             self.model,
@@ -228,7 +231,7 @@ class ConfluentDecoder:
         return FramedBatchDecoder(self, batch_decoders, on_schema).decode
 
     @property
-    def asked(self) -> SchemaRegistry:
+    def required_registry(self) -> SchemaRegistry:
         """Registry to ask.
 
         Raises:
@@ -259,13 +262,13 @@ class BatchDecoders:
             constraints=(),
         )
         self._decoder = decoder
-        self._kept = lru_cache(KEPT_DECODERS)(self._made)
+        self._cached_decoder = lru_cache(KEPT_DECODERS)(self._make_decoder)
 
     def of(self, schema: WriterSchema | None, frame: Frame) -> _OfFrame:
         """Returns the decoder for messages with a frame, made when it is first needed."""
-        return self._kept(schema, msgspec.structs.replace(frame, id=""))
+        return self._cached_decoder(schema, msgspec.structs.replace(frame, id=""))
 
-    def _made(self, schema: WriterSchema | None, frame: Frame) -> _OfFrame:
+    def _make_decoder(self, schema: WriterSchema | None, frame: Frame) -> _OfFrame:
         kind = self._decoder.payloads.kind
         if schema is not None and schema.kind != kind:
             return f"it is of kind {schema.kind}, not {kind}"
@@ -291,7 +294,7 @@ class FramedBatchDecoder:
         self._decoder = decoder
         self._batch_decoders = batch_decoders
         self._on_schema = on_schema
-        self._schemas = {schema.id: schema for schema in decoder.known}
+        self._schemas = {schema.id: schema for schema in decoder.known_schemas}
         self._reported: set[str] = set()
         self._unknown: set[str] = set()
 
@@ -313,11 +316,15 @@ class FramedBatchDecoder:
             (np.flatnonzero(numbers == NULL), self._nulls),
             (np.flatnonzero(numbers == NAMELESS), self._nameless),
         ]
-        decoded = [make(len(at)).numbered(pa.array(at)) for at, make in parts if len(at)]
-        for number, at in _grouped(numbers, len(framed.frames)):
-            of_frame = values.take(pa.array(at))
-            made = self._of_frame(framed.frames[number], of_frame, messages, at)
-            decoded.append(made.numbered(pa.array(at)))
+        decoded = [
+            make(len(indices)).numbered(pa.array(indices))
+            for indices, make in parts
+            if len(indices)
+        ]
+        for number, indices in _group_rows(numbers, len(framed.frames)):
+            of_frame = values.take(pa.array(indices))
+            part = self._of_frame(framed.frames[number], of_frame, messages, indices)
+            decoded.append(part.numbered(pa.array(indices)))
         return together(self._schema, decoded)
 
     @property
@@ -381,14 +388,20 @@ class FramedBatchDecoder:
         branches, sizes = branches_of(values, frame.skip)
         parts: list[Decoded] = []
         for branch, size in np.unique(np.stack([branches, sizes]), axis=1).T.tolist():
-            at = np.flatnonzero((branches == branch) & (sizes == size))
+            indices = np.flatnonzero((branches == branch) & (sizes == size))
             if 0 <= branch < count:
-                inside = msgspec.structs.replace(frame, skip=frame.skip + size, path=(branch,))
-                made = self._of_frame(inside, values.take(pa.array(at)), messages, rows[at])
+                branch_frame = msgspec.structs.replace(
+                    frame, skip=frame.skip + size, path=(branch,)
+                )
+                part = self._of_frame(
+                    branch_frame, values.take(pa.array(indices)), messages, rows[indices]
+                )
             else:
-                what = f"Schema id {frame.id}: Avro is malformed: the union has only {count} types"
-                made = self._dead(len(at), VALUE, "not_avro", what)
-            parts.append(made.numbered(pa.array(at)))
+                detail = (
+                    f"Schema id {frame.id}: Avro is malformed: the union has only {count} types"
+                )
+                part = self._dead(len(indices), VALUE, "not_avro", detail)
+            parts.append(part.numbered(pa.array(indices)))
         return together(self._schema, parts)
 
     def _with_schema(self, decoded: Decoded, id_: str, record: str) -> Decoded:
@@ -396,19 +409,20 @@ class FramedBatchDecoder:
         if not self._decoder.written_with:
             return decoded
         rows = decoded.rows
-        added = {
-            name: pa.repeat(id_ if what == "schema_id" else record, rows.num_rows)
-            for name, what in self._decoder.written_with
+        added_columns = {
+            name: pa.repeat(id_ if source == "schema_id" else record, rows.num_rows)
+            for name, source in self._decoder.written_with
         }
         columns = [
-            added[name] if name in added else rows.column(name) for name in self._schema.names
+            added_columns[name] if name in added_columns else rows.column(name)
+            for name in self._schema.names
         ]
         return replace(decoded, rows=pa.RecordBatch.from_arrays(columns, schema=self._schema))
 
-    def _others(self, count: int, what: str) -> Decoded:
+    def _others(self, count: int, detail: str) -> Decoded:
         if self._decoder.other_records == "filter":
             return replace(self._dead(0, SCHEMA, "", ""), filtered=count)
-        return self._dead(count, SCHEMA, "other_record", what)
+        return self._dead(count, SCHEMA, "other_record", detail)
 
     def _writer_schema(
         self, id_: str, messages: pa.RecordBatch, rows: npt.NDArray[np.int64]
@@ -416,7 +430,7 @@ class FramedBatchDecoder:
         if id_ in self._unknown:
             return None
         if id_ not in self._schemas:
-            schema = self._decoder.asked.schema(id_)
+            schema = self._decoder.required_registry.schema(id_)
             if schema is None:
                 self._note_unknown(id_, messages.slice(int(rows[0]), 1))
                 return None
@@ -473,7 +487,9 @@ class FramedBatchDecoder:
         )
 
 
-def _grouped(numbers: npt.NDArray[np.int64], count: int) -> list[tuple[int, npt.NDArray[np.int64]]]:
+def _group_rows(
+    numbers: npt.NDArray[np.int64], count: int
+) -> list[tuple[int, npt.NDArray[np.int64]]]:
     """Returns the rows of each frame's messages, in order, by one sort."""
     order = np.argsort(numbers, kind="stable").astype(np.int64)
     edges = np.searchsorted(numbers[order], np.arange(count + 1))

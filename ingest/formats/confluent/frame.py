@@ -61,15 +61,17 @@ def frames_of(messages: pa.RecordBatch, header: str, *, paths: bool) -> Frames:
     `paths`: True if frames have a path.
     """
     values = messages.column("value")
-    known: dict[Frame, int] = {}
+    number_by_frame: dict[Frame, int] = {}
     numbers = np.full(len(values), NAMELESS, np.int64)
     numbers[values.is_null().to_numpy(zero_copy_only=False)] = NULL
     in_header = last_values(messages.column("headers"), header)
-    named = in_header.is_valid().to_numpy(zero_copy_only=False) & (numbers != NULL)
-    for i in np.flatnonzero(named).tolist():
+    has_header = in_header.is_valid().to_numpy(zero_copy_only=False) & (numbers != NULL)
+    for i in np.flatnonzero(has_header).tolist():
         frame = _frame(in_header[i].as_py(), paths=paths)
         if frame is not None:
-            numbers[i] = known.setdefault(msgspec.structs.replace(frame, skip=0), len(known))
+            numbers[i] = number_by_frame.setdefault(
+                msgspec.structs.replace(frame, skip=0), len(number_by_frame)
+            )
     data, begins, ends = octets_of(values)
     sizes = ends - begins
     first = (
@@ -77,29 +79,29 @@ def frames_of(messages: pa.RecordBatch, header: str, *, paths: bool) -> Frames:
         if len(data)
         else np.full(len(values), 255)
     )
-    open_ = (numbers == NAMELESS) & ~named
+    open_ = (numbers == NAMELESS) & ~has_header
     numbered = np.flatnonzero(open_ & (first == 0) & (sizes >= _NUMBER_END))
-    at = begins[numbered]
+    number_begins = begins[numbered]
     ids = np.zeros(len(numbered), np.uint32)
     for byte in range(1, _NUMBER_END):
-        ids = ids << np.uint32(8) | data[at + byte]
+        ids = ids << np.uint32(8) | data[number_begins + byte]
     if paths:  # nearly all messages have the path to the schema's first message, a byte 0
         first_one = (sizes[numbered] > _NUMBER_END) & (
-            data[np.minimum(at + _NUMBER_END, len(data) - 1)] == 0
+            data[np.minimum(number_begins + _NUMBER_END, len(data) - 1)] == 0
         )
         _number(
             ids[first_one],
             numbered[first_one],
             numbers,
-            known,
+            number_by_frame,
             lambda id_: Frame(id_, _NUMBER_END + 1, (0,)),
         )
-        slow = numbered[~first_one]
+        slow_rows = numbered[~first_one]
     else:
-        _number(ids, numbered, numbers, known, lambda id_: Frame(id_, _NUMBER_END))
-        slow = numbered[:0]
+        _number(ids, numbered, numbers, number_by_frame, lambda id_: Frame(id_, _NUMBER_END))
+        slow_rows = numbered[:0]
     for i in [
-        *slow.tolist(),
+        *slow_rows.tolist(),
         *np.flatnonzero(open_ & (first == 1) & (sizes >= _GUID_END)).tolist(),
     ]:
         head = data[
@@ -107,8 +109,8 @@ def frames_of(messages: pa.RecordBatch, header: str, *, paths: bool) -> Frames:
         ].tobytes()
         frame = _frame(head, paths=paths)
         if frame is not None:
-            numbers[i] = known.setdefault(frame, len(known))
-    return Frames(list(known), numbers)
+            numbers[i] = number_by_frame.setdefault(frame, len(number_by_frame))
+    return Frames(list(number_by_frame), numbers)
 
 
 def branches_of(
@@ -144,47 +146,51 @@ def _number(
     ids: npt.NDArray[np.uint32],
     rows: npt.NDArray[np.intp],
     numbers: npt.NDArray[np.int64],
-    known: dict[Frame, int],
+    number_by_frame: dict[Frame, int],
     make: Callable[[str], Frame],
 ) -> None:
     """Sets the frames' numbers of some messages, by their schema ids."""
     if len(ids) and (ids == ids[0]).all():
-        numbers[rows] = known.setdefault(make(str(ids[0])), len(known))
+        numbers[rows] = number_by_frame.setdefault(make(str(ids[0])), len(number_by_frame))
         return
-    distinct, which = np.unique(ids, return_inverse=True)
-    of = np.array(
-        [known.setdefault(make(str(id_)), len(known)) for id_ in distinct.tolist()], np.int64
+    distinct_ids, index_of_id = np.unique(ids, return_inverse=True)
+    frame_numbers = np.array(
+        [
+            number_by_frame.setdefault(make(str(id_)), len(number_by_frame))
+            for id_ in distinct_ids.tolist()
+        ],
+        np.int64,
     )
-    numbers[rows] = of[which]
+    numbers[rows] = frame_numbers[index_of_id]
 
 
 def _frame(octets: bytes, *, paths: bool) -> Frame | None:
     """Reads the frame at the beginning of some bytes; None if they begin with none."""
     if octets[:1] == b"\x00" and len(octets) >= _NUMBER_END:
-        id_, at = str(int.from_bytes(octets[1:_NUMBER_END], "big")), _NUMBER_END
+        id_, pos = str(int.from_bytes(octets[1:_NUMBER_END], "big")), _NUMBER_END
     elif octets[:1] == b"\x01" and len(octets) >= _GUID_END:
-        id_, at = str(uuid.UUID(bytes=octets[1:_GUID_END])), _GUID_END
+        id_, pos = str(uuid.UUID(bytes=octets[1:_GUID_END])), _GUID_END
     else:
         return None
     if not paths:
-        return Frame(id_, at)
-    count, at = _varint(octets, at)
-    if at < 0 or not 0 <= count <= MOST_STEPS:
+        return Frame(id_, pos)
+    count, pos = _varint(octets, pos)
+    if pos < 0 or not 0 <= count <= MOST_STEPS:
         return None
     path: list[int] = []
     for _ in range(count):
-        step, at = _varint(octets, at)
-        if at < 0 or step < 0:
+        step, pos = _varint(octets, pos)
+        if pos < 0 or step < 0:
             return None
         path.append(step)
-    return Frame(id_, at, tuple(path) or (0,))
+    return Frame(id_, pos, tuple(path) or (0,))
 
 
-def _varint(octets: bytes, at: int) -> tuple[int, int]:
+def _varint(octets: bytes, pos: int) -> tuple[int, int]:
     """Reads a zigzag number of at most 5 bytes; returns it, and the place after it, or -1."""
     number = 0
-    for i, byte in enumerate(octets[at : at + 5] if at >= 0 else b""):
+    for i, byte in enumerate(octets[pos : pos + 5] if pos >= 0 else b""):
         number |= (byte & 127) << 7 * i
         if byte < 128:
-            return (number >> 1) ^ -(number & 1), at + i + 1
+            return (number >> 1) ^ -(number & 1), pos + i + 1
     return 0, -1

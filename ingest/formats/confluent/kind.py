@@ -36,8 +36,8 @@ class FramedOptions(Section):
         """Returns the kind of the payloads after the frames."""
         from windrow.ingest.formats.confluent import payloads  # loads all formats
 
-        made: Payloads = getattr(payloads, self.payloads_class)()
-        return made
+        payload_kind: Payloads = getattr(payloads, self.payloads_class)()
+        return payload_kind
 
     def subjects(self, part: Literal["key", "value"]) -> Subjects:
         """Returns the subjects under which the registry has the schemas."""

@@ -11,7 +11,7 @@ from typing import Any
 
 from windrow.ingest.formats.avro.decoder import AvroPass
 from windrow.ingest.formats.avro.fit import misfits as avro_misfits
-from windrow.ingest.formats.avro.resolve import is_one_of, resolved
+from windrow.ingest.formats.avro.resolve import is_one_of, resolve_schema
 from windrow.ingest.formats.avro.schema import AvroSchema, parse_root
 from windrow.ingest.formats.avro.strict import StrictAvro
 from windrow.ingest.formats.confluent.frame import Frame
@@ -51,18 +51,18 @@ class AvroPayloads:
 
     def records(self, schema: WriterSchema) -> list[frozenset[str]]:
         return [
-            frozenset(name.rpartition(".")[2] for name in one.names)
-            for one in _records(schema, "value")
+            frozenset(name.rpartition(".")[2] for name in written.names)
+            for written in _records(schema, "value")
         ]
 
     def misfits(
         self, schema: WriterSchema, _path: Sequence[int], columns: Columns, _document: Any
     ) -> dict[str, str]:
-        wrong: dict[str, str] = {}
+        reason_by_column: dict[str, str] = {}
         for written in _records(schema, _only(columns)):
             present = _present(columns, written.fields)
-            wrong |= avro_misfits(resolved(written, present), present)
-        return wrong
+            reason_by_column |= avro_misfits(resolve_schema(written, present), present)
+        return reason_by_column
 
     def batch_decoder(
         self, schema: WriterSchema | None, frame: Frame, columns: Columns, records: Sequence[str]
@@ -77,7 +77,7 @@ class AvroPayloads:
         by_field = columns.as_written(written.fields)
         if _is_other(written.names, written.fields, by_field.columns, records):
             return OtherRecord(written.root or "no record")
-        read = resolved(written, by_field.columns, records)
+        read = resolve_schema(written, by_field.columns, records)
         fast, strict = AvroPass(read, by_field.columns), StrictAvro(read, by_field.columns)
         return RecordDecoder(
             BatchDecoder(columns.arrow_schema, fast, strict, by_field.defaults, frame.skip),
@@ -168,7 +168,11 @@ def message_at(schema: WriterSchema, path: Sequence[int], origin: str) -> Any:
 
 def _records(schema: WriterSchema, only: str | None) -> list[AvroSchema]:
     root = _root(schema, only)
-    return [root] if isinstance(root, AvroSchema) else [one for one in root if one is not None]
+    return (
+        [root]
+        if isinstance(root, AvroSchema)
+        else [branch for branch in root if branch is not None]
+    )
 
 
 def _only(columns: Columns) -> str | None:

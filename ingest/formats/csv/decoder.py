@@ -47,13 +47,13 @@ class CsvEncoding:
         return self
 
     def check(self, columns: Columns) -> None:
-        wrong = [
+        unusable_columns = [
             f"{column.name} is {column.type}"
             for column in columns.columns
             if pa.types.is_nested(column.type) or pa.types.is_binary(column.type)
         ]
         refuse_columns(
-            wrong,
+            unusable_columns,
             "CSV, whose fields are single values and no bytes",
             "Take String, and take it apart after the table",
         )
@@ -73,15 +73,15 @@ class CsvPass(OnePass):
 
     def __init__(self, columns: Columns, dialect: Dialect, reading: Reading = EXACT) -> None:
         nodes = nodes_of(columns, reading.unit(None), reading.clock())
-        special = [
+        special_characters = [
             -1 if c is None else ord(c) for c in (dialect.delimiter, dialect.quote, dialect.escape)
         ]
-        super().__init__(nodes, ROWS, PASS, PASS, special[1], null=-1)
+        super().__init__(nodes, ROWS, PASS, PASS, special_characters[1], null=-1)
         fields = [(node.kind, *bounds_of(node, columns.finer), node.required) for node in nodes[1:]]
         self._width = sum(2 if node.kind in {WIDE, EPOCH, INSTANT} else 1 for node in nodes[1:])
         null = _bare_null(dialect)
-        self._own = (
-            *special,
+        self._scan_arguments = (
+            *special_characters,
             np.frombuffer(null or b"", np.uint8),
             null is not None,
             np.array(fields, np.int64).ravel(),
@@ -89,7 +89,7 @@ class CsvPass(OnePass):
         )
 
     def _scan(self, data: Any, begins: Any, ends: Any, _longest: int, mask: Any) -> None:
-        PASS.scan(data, begins, ends, *self._own, self.state, self.entries, mask)
+        PASS.scan(data, begins, ends, *self._scan_arguments, self.state, self.entries, mask)
 
     def _most_entries(self, _size: int, messages: int) -> int:
         return self._width * messages

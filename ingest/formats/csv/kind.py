@@ -59,13 +59,13 @@ class CsvOptions(TimestampOptions):
     def conflicts(cls, written: Mapping[str, Any]) -> Iterator[tuple[SettingPath, str]]:
         """Finds equal special characters."""
         yield from super().conflicts(written)
-        seen: dict[str, str] = {}
+        setting_by_character: dict[str, str] = {}
         for name, default in (("delimiter", ","), ("quote", '"'), ("escape", "none")):
             value = written.get(name, default)
             if isinstance(value, str) and value != "none":
-                other = seen.setdefault(value, name)
-                if other != name:
-                    yield (name,), f"is the same as {other}: a character has one meaning"
+                first_setting = setting_by_character.setdefault(value, name)
+                if first_setting != name:
+                    yield (name,), f"is the same as {first_setting}: a character has one meaning"
 
     def encoding(self, _folder: Path, _setting: str) -> CsvEncoding:
         from windrow.ingest.formats.csv.decoder import CsvEncoding

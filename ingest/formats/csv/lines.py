@@ -79,23 +79,25 @@ class Lines:
         self._in_quoted = re.compile(rf"[{quote}{escape}](.)" if quote else "(?!)(.)", re.DOTALL)
         self._in_bare = re.compile(rf"{escape}(.)" if escape else "(?!)(.)", re.DOTALL)
 
-    def pieces(self, text: str, most: int) -> list[Piece]:
-        """Fields of a line, which may have at most `most`.
+    def pieces(self, text: str, max_fields: int) -> list[Piece]:
+        """Fields of a line, which may have at most `max_fields`.
 
         Raises:
             RefusedValueError: the line isn't by the grammar, or it has more fields.
         """
-        found: list[Piece] = []
-        at = 0
-        while len(found) < most:
-            field = self._field.match(text, at)
+        pieces: list[Piece] = []
+        pos = 0
+        while len(pieces) < max_fields:
+            field = self._field.match(text, pos)
             if field is None:
-                raise self._malformed(text, at)
-            found.append(self._piece(field))
+                raise self._malformed_error(text, pos)
+            pieces.append(self._piece(field))
             if field["delimiter"] is None:
-                return found
-            at = field.end()
-        raise RefusedValueError("field_count", f"Expected {counted(most, 'field')}, got more", "")
+                return pieces
+            pos = field.end()
+        raise RefusedValueError(
+            "field_count", f"Expected {counted(max_fields, 'field')}, got more", ""
+        )
 
     def _piece(self, field: re.Match[str]) -> Piece:
         """Replaces doubled quotes and escapes by the characters that they mean.
@@ -107,18 +109,18 @@ class Lines:
             return Piece(self._in_bare.sub(_meaning, field["bare"]), field["bare"])
         return Piece(self._in_quoted.sub(_meaning, quoted), None)
 
-    def _malformed(self, text: str, at: int) -> RefusedValueError:
-        what = "a line break, or an escape with nothing behind it"
-        if self._quoted is not None and text.startswith(str(self._quote), at):
-            closed = self._quoted.match(text, at)
-            what = (
+    def _malformed_error(self, text: str, pos: int) -> RefusedValueError:
+        problem = "a line break, or an escape with nothing behind it"
+        if self._quoted is not None and text.startswith(str(self._quote), pos):
+            closed = self._quoted.match(text, pos)
+            problem = (
                 "a quote that is never closed"
                 if closed is None
                 else "something other than a delimiter behind a closing quote"
             )
         return RefusedValueError(
             "not_csv",
-            f"CSV is malformed: {what} in the field that begins at character {at}",
+            f"CSV is malformed: {problem} in the field that begins at character {pos}",
             "",
         )
 

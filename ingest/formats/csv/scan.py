@@ -12,7 +12,7 @@ State, which only a whole row changes:
 - `state[ENTRIES]`: entries, all of them of taken lines.
 - `state[ROWS]`: rows so far, which is the index of the row that is being read.
 
-What the functions share: `data` are the bytes of all lines, `at` and `end` are indexes
+What the functions share: `data` are the bytes of all lines, `pos` and `end` are indexes
 in them, and `end` is the end of the line or field: no byte from there on is read.
 `entry` is where the next entry goes. A line that isn't taken gives False,
 or the index -1.
@@ -53,54 +53,54 @@ _BOM = np.frombuffer(b"\xef\xbb\xbf", np.uint8)
 
 
 @inlined
-def without_line_end(data, at, end):
+def without_line_end(data, pos, end):
     """End of the line's last field: before the line break, if the line has one."""
-    if end > at and byte(data, end - 1) == _LF:
+    if end > pos and byte(data, end - 1) == _LF:
         end -= 1
-        if end > at and byte(data, end - 1) == _CR:
+        if end > pos and byte(data, end - 1) == _CR:
             end -= 1
     return end
 
 
 @inlined
-def bare_end(data, at, end, delimiter, escape):
-    """End of the bare field at `at`: its delimiter, or the end of the line.
+def bare_end(data, pos, end, delimiter, escape):
+    """End of the bare field at `pos`: its delimiter, or the end of the line.
 
     -1 if a line break or an escape is in it.
     """
-    while at < end:
-        c = byte(data, at)
+    while pos < end:
+        c = byte(data, pos)
         if c == delimiter:
-            return at
+            return pos
         if c in (_LF, _CR, escape):
             return -1
-        at += 1
-    return at
+        pos += 1
+    return pos
 
 
 @inlined
-def quoted_end(data, at, end, quote, escape):
+def quoted_end(data, pos, end, quote, escape):
     """Closing quote of a field, and the number of doubled quotes before it.
 
-    `at` is behind the opening quote. The quote's index is -1 if nothing closes the
+    `pos` is behind the opening quote. The quote's index is -1 if nothing closes the
     field, or an escape is in it.
     """
-    doubled = 0
-    while at < end:
-        c = byte(data, at)
+    doubled_quotes = 0
+    while pos < end:
+        c = byte(data, pos)
         if c == escape:
-            return -1, doubled
+            return -1, doubled_quotes
         if c == quote:
-            if at + 1 >= end or byte(data, at + 1) != quote:
-                return at, doubled
-            doubled, at = doubled + 1, at + 1
-        at += 1
-    return -1, doubled
+            if pos + 1 >= end or byte(data, pos + 1) != quote:
+                return pos, doubled_quotes
+            doubled_quotes, pos = doubled_quotes + 1, pos + 1
+        pos += 1
+    return -1, doubled_quotes
 
 
 @inlined
-def value(data, at, end, doubled, node, index, fields, entries, entry):
-    """Reads the field from `at` to `end` as a value of its column, and writes it.
+def value(data, pos, end, doubled_quotes, node, index, fields, entries, entry):
+    """Reads the field from `pos` to `end` as a value of its column, and writes it.
 
     Returns whether it certainly is one, and where the next entry goes. A text's value
     is its place, its length without doubled quotes, and whether it has any.
@@ -108,76 +108,80 @@ def value(data, at, end, doubled, node, index, fields, entries, entry):
     row = (node - 1) * WIDTH
     kind = fields[np.uintp(row + KIND)]
     if kind == TEXT:
-        return is_utf8(data, at, end), put(
-            entries, entry, node, index, at << 32 | (end - at - doubled) << 1 | (doubled > 0)
+        return is_utf8(data, pos, end), put(
+            entries,
+            entry,
+            node,
+            index,
+            pos << 32 | (end - pos - doubled_quotes) << 1 | (doubled_quotes > 0),
         )
-    if doubled:
+    if doubled_quotes:
         return False, entry
     low, high = fields[np.uintp(row + LOW)], fields[np.uintp(row + HIGH)]
     if kind <= FLOAT32:
-        behind, found = numeric(data, at, end, kind, low, high)
-        return behind == end, put(entries, entry, node, index, found)
-    return rare_value(data, at, end, node, index, kind, low, high, entries, entry)
+        number_end, number = numeric(data, pos, end, kind, low, high)
+        return number_end == end, put(entries, entry, node, index, number)
+    return rare_value(data, pos, end, node, index, kind, low, high, entries, entry)
 
 
 @part
-def rare_value(data, at, end, node, index, kind, low, high, entries, entry):
+def rare_value(data, pos, end, node, index, kind, low, high, entries, entry):
     """Reads a decimal, a boolean, a date or a timestamp, as `value` does."""
     if kind <= WIDE:
-        at, upper, lower = decimal(data, at, end, low, high)
+        pos, upper, lower = decimal(data, pos, end, low, high)
         entry = put(entries, entry, node, index, np.int64(lower))
         if kind == WIDE:
             entry = put(entries, entry, node, index, np.int64(upper))
-        return at == end, entry
+        return pos == end, entry
     if kind == BOOL:
-        right = literal_end(data, at, end, TRUE) == end
-        sure = right or literal_end(data, at, end, FALSE) == end
-        return sure, put(entries, entry, node, index, np.int64(right))
-    cut = False
+        right = literal_end(data, pos, end, TRUE) == end
+        is_exact = right or literal_end(data, pos, end, FALSE) == end
+        return is_exact, put(entries, entry, node, index, np.int64(right))
+    is_cut = False
     if kind == EPOCH:
-        at, found, cut = epoch(data, at, end, low, high == 1)
+        pos, number, is_cut = epoch(data, pos, end, low, high == 1)
     elif kind == INSTANT:
-        at, found, cut = instant(data, at, end, low == 1, high == 1)
+        pos, number, is_cut = instant(data, pos, end, low == 1, high == 1)
     else:
-        at, found = day(data, at, end)
-    entry = put(entries, entry, node, index, found)
+        pos, number = day(data, pos, end)
+    entry = put(entries, entry, node, index, number)
     # the document's node says that it was truncated
-    return at == end, put(entries, entry, 0, index, 1) if cut else entry
+    return pos == end, put(entries, entry, 0, index, 1) if is_cut else entry
 
 
 @inlined
-def line(data, at, end, delimiter, quote, escape, null, has_null, fields, count, state, entries):
-    """Takes the line from `at` to `end`; returns whether it is a row.
+def line(data, pos, end, delimiter, quote, escape, null, has_null, fields, count, state, entries):
+    """Takes the line from `pos` to `end`; returns whether it is a row.
 
-    Each step reads one field. It may assume that `at` is the first byte of the field,
+    Each step reads one field. It may assume that `pos` is the first byte of the field,
     or `end` for an empty last one, and that all fields before are written behind
     `state[ENTRIES]`. Only a whole row moves `state[ENTRIES]` and `state[ROWS]`.
     """
-    if end < at or literal_end(data, at, end, _BOM) >= 0:
+    if end < pos or literal_end(data, pos, end, _BOM) >= 0:
         return False
-    end, entry = without_line_end(data, at, end), state[ENTRIES]
+    end, entry = without_line_end(data, pos, end), state[ENTRIES]
     for node in range(1, count + 1):
-        behind = literal_end(data, at, end, null) if has_null else -1
-        if behind >= 0 and (behind == end or byte(data, behind) == delimiter):
-            sure = fields[np.uintp((node - 1) * WIDTH + REQUIRED)] == 0
+        field_end = literal_end(data, pos, end, null) if has_null else -1
+        if field_end >= 0 and (field_end == end or byte(data, field_end) == delimiter):
+            is_exact = fields[np.uintp((node - 1) * WIDTH + REQUIRED)] == 0
         else:
-            begin, doubled = at, 0
-            if at < end and byte(data, at) == quote:
-                begin = at + 1
-                closing, doubled = quoted_end(data, begin, end, quote, escape)
-                behind = closing + 1
-                if closing >= 0 and behind < end and byte(data, behind) != delimiter:
+            begin, doubled_quotes = pos, 0
+            if pos < end and byte(data, pos) == quote:
+                begin = pos + 1
+                closing, doubled_quotes = quoted_end(data, begin, end, quote, escape)
+                field_end = closing + 1
+                if closing >= 0 and field_end < end and byte(data, field_end) != delimiter:
                     return False
             else:
-                closing = behind = bare_end(data, at, end, delimiter, escape)
+                closing = field_end = bare_end(data, pos, end, delimiter, escape)
             if closing < 0:
                 return False
-            sure, entry = value(
-                data, begin, closing, doubled, node, state[ROWS], fields, entries, entry
+            is_exact, entry = value(
+                data, begin, closing, doubled_quotes, node, state[ROWS], fields, entries, entry
             )
-        if not sure or (behind == end) != (node == count):
+        if not is_exact or (field_end == end) != (node == count):
             return False
-        at = behind + 1
+        pos = field_end + 1
     state[ENTRIES] = entry
     state[ROWS] += 1
     return True
@@ -213,15 +217,15 @@ def scan(
     count,
     state,
     entries,
-    taken,
+    verdicts,
 ):
     """Takes the lines between `begins` and `ends` that are certainly rows.
 
-    `taken` says which lines these are. `delimiter`, `quote`, `escape`: bytes; -1: no
+    `verdicts` says which lines these are. `delimiter`, `quote`, `escape`: bytes; -1: no
     byte has this meaning. `null`: the bare field that is null, if `has_null`. `fields`:
     see `decoder.py`.
     """
-    begin_at, end_at, taken_at = memory(begins), memory(ends), memory(taken)
+    begin_at, end_at, verdicts_at = memory(begins), memory(ends), memory(verdicts)
     data_at, fields_at, state_at, entries_at = (
         memory(data),
         memory(fields),
@@ -229,10 +233,10 @@ def scan(
         memory(entries),
     )
     for i in range(len(begins)):
-        at, end = np.int64(begin_at[i]), np.int64(end_at[i])
-        taken_at[i] = line(
+        pos, end = np.int64(begin_at[i]), np.int64(end_at[i])
+        verdicts_at[i] = line(
             data_at,
-            at,
+            pos,
             end,
             delimiter,
             quote,
@@ -257,11 +261,11 @@ def copy_texts(data, quote, values, present, offsets, texts):
     for i in range(len(values)):
         if not present_at[i]:
             continue
-        at, begin, end = values_at[i] >> 32, np.int64(offsets_at[i]), np.int64(offsets_at[i + 1])
+        pos, begin, end = values_at[i] >> 32, np.int64(offsets_at[i]), np.int64(offsets_at[i + 1])
         if not values_at[i] & 1:
-            copy_octets(source, at, size, target, begin, end)
+            copy_octets(source, pos, size, target, begin, end)
             continue
         while begin < end:
-            target[begin] = source[at]
-            at += 2 if source[at] == quote else 1
+            target[begin] = source[pos]
+            pos += 2 if source[pos] == quote else 1
             begin += 1

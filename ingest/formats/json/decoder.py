@@ -15,7 +15,7 @@ from windrow.ingest.formats.json.layout import (
     PASS,
     SPARE,
     Tables,
-    as_read,
+    assign_readings,
     tables_of,
 )
 from windrow.ingest.formats.json.strict import StrictJson
@@ -40,9 +40,11 @@ class JsonEncoding:
         return self
 
     def check(self, columns: Columns) -> None:
-        wrong = _names_of_bytes(columns.arrow_schema)
+        unusable_columns = _names_of_bytes(columns.arrow_schema)
         refuse_columns(
-            wrong, "JSON, which has no bytes", "Take String, and decode it after the table"
+            unusable_columns,
+            "JSON, which has no bytes",
+            "Take String, and decode it after the table",
         )
 
     def misfits(self, columns: Columns, document: Mapping[str, Any]) -> dict[str, str]:
@@ -50,7 +52,7 @@ class JsonEncoding:
 
         A value of a right type may still be refused for what it says: that is no misfit.
         """
-        wrong: dict[str, str] = {}
+        reason_by_column: dict[str, str] = {}
         for column in columns.columns:
             try:
                 reading = self.reading.field(column.name)
@@ -58,8 +60,8 @@ class JsonEncoding:
                 convert(document[column.name], f"$.{column.name}")
             except RefusedValueError as refusal:
                 if refusal.reason == "wrong_type":
-                    wrong[column.name] = f"{column.name}: {refusal.detail}"
-        return wrong
+                    reason_by_column[column.name] = f"{column.name}: {refusal.detail}"
+        return reason_by_column
 
     def open(self, columns: Columns) -> DecodeValues:
         return json_batch_decoder(columns, self.reading).decode
@@ -79,13 +81,13 @@ def json_batch_decoder(columns: Columns, reading: Reading = EXACT, skip: int = 0
 
 def _names_of_bytes(fields: Sequence[pa.Field]) -> list[str]:
     """Names of columns, and of fields in structs, that hold bytes."""
-    found: list[str] = []
+    names: list[str] = []
     for field in fields:
         if pa.types.is_struct(field.type):
-            found += [f"{field.name}.{name}" for name in _names_of_bytes(list(field.type))]
+            names += [f"{field.name}.{name}" for name in _names_of_bytes(list(field.type))]
         elif holds_bytes(field.type):
-            found.append(field.name)
-    return found
+            names.append(field.name)
+    return names
 
 
 class JsonPass(OnePass):
@@ -94,7 +96,7 @@ class JsonPass(OnePass):
     def __init__(self, columns: Columns, reading: Reading = EXACT) -> None:
         nodes = nodes_of(columns)
         super().__init__(nodes, ITEMS, PASS, PASS)
-        self._readings, self._columns = as_read(nodes, reading), columns
+        self._readings, self._columns = assign_readings(nodes, reading), columns
         self._others = reading.unknown == "ignore"
         self._required = sum(node.required for node in nodes)
         self._widest = 2 if any(node.kind in {WIDE, EPOCH} for node in nodes) else 1

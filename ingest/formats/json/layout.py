@@ -117,12 +117,12 @@ def tables_of(
 ) -> Tables:
     """Makes the tables for the compiled pass.
 
-    `readings`: as `as_read` gives them. `finer`: what becomes of timestamps finer than a
+    `readings`: as `assign_readings` gives them. `finer`: what becomes of timestamps finer than a
     microsecond. `row_path`: as in `Columns`.
     """
     rows = np.zeros((len(nodes), WIDTH), np.int64)
     names = b"".join(node.name.encode() for node in nodes)
-    at = 0
+    name_begin = 0
     for node, row in zip(nodes, rows, strict=True):
         length = len(node.name.encode())
         row[[KIND, SPACE, INNER, REQUIRED, NAME, LENGTH]] = (
@@ -130,7 +130,7 @@ def tables_of(
             node.space,
             node.inner,
             node.required,
-            at,
+            name_begin,
             length,
         )
         row[[LOW, HIGH]], row[FACTOR] = bounds_of(node, finer), node.power
@@ -140,18 +140,20 @@ def tables_of(
             row[LOW] = map_type(node.type) is not None
         row[PLAIN] = not any(c in '"\\' or ord(c) < 32 for c in node.name)
         row[[FIRST, START]] = node.children[0].number if node.children else 0
-        for child, after in zip(
+        for child, next_child in zip(
             node.children, [*node.children[1:], *node.children[:1]], strict=True
         ):
-            rows[child.number, AFTER] = after.number
-        at += length
-    counted = [] if row_path is None else nodes[:1]
+            rows[child.number, AFTER] = next_child.number
+        name_begin += length
+    counted_nodes = [] if row_path is None else nodes[:1]
     for name in row_path or ():
-        counted = [child for node in counted for child in node.children if child.name == name]
-    for node in counted:
+        counted_nodes = [
+            child for node in counted_nodes for child in node.children if child.name == name
+        ]
+    for node in counted_nodes:
         rows[node.number, HIGH] = 1 if node.kind == STRUCT else rows[node.number, HIGH]
-        counted += node.children
-    rows[0, LOW] = readings[0].alone and len(nodes[0].children) == 1
+        counted_nodes += node.children
+    rows[0, LOW] = readings[0].is_only_column and len(nodes[0].children) == 1
     lookups = [np.zeros(0, np.int64)]
     for node in nodes:
         if node.kind == STRUCT:
@@ -164,23 +166,28 @@ def tables_of(
     return Tables(np.concatenate([rows.ravel(), *lookups]), names)
 
 
-def as_read(nodes: list[Node], reading: Reading) -> list[Reading]:
+def assign_readings(nodes: list[Node], reading: Reading) -> list[Reading]:
     """Readings of the values of each node, which are also noted in the nodes."""
     readings = [reading] * len(nodes)
     for node in nodes:
         for child in node.children:
-            own = (
+            child_reading = (
                 readings[node.number].field(child.name)
                 if node.kind == STRUCT
                 else readings[node.number].item()
             )
-            own = own.field("value") if node.kind == MAP else own
-            readings[child.number] = own
-            child.epoch, child.zone = own.unit(child.epoch, child.zone), own.clock(child.zone)
-            child.days = own.dates == "epoch_days" and pa.types.is_date(child.type)
-            if own.decimals == "base64" and pa.types.is_decimal(child.type):
-                more = 0 if own.scale is None else child.type.scale - own.scale
-                child.power = 10**more if 0 <= more <= _MOST_MORE else -1
+            child_reading = child_reading.field("value") if node.kind == MAP else child_reading
+            readings[child.number] = child_reading
+            child.epoch, child.zone = (
+                child_reading.unit(child.epoch, child.zone),
+                child_reading.clock(child.zone),
+            )
+            child.days = child_reading.dates == "epoch_days" and pa.types.is_date(child.type)
+            if child_reading.decimals == "base64" and pa.types.is_decimal(child.type):
+                missing_digits = (
+                    0 if child_reading.scale is None else child.type.scale - child_reading.scale
+                )
+                child.power = 10**missing_digits if 0 <= missing_digits <= _MOST_MORE else -1
     return readings
 
 

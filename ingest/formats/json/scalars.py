@@ -1,6 +1,6 @@
 """One value that is no object and no array, from its bytes to entries.
 
-Compiled. The arguments are those of `scan.py`. Each function may assume that `at` is
+Compiled. The arguments are those of `scan.py`. Each function may assume that `pos` is
 the first byte of the value, before `end`, and returns the index behind the value. -1
 says that the value isn't certain: then the message isn't taken, and entries that were
 written don't count.
@@ -15,7 +15,7 @@ from windrow.ingest.formats.json.text import QUOTE, text_end
 from windrow.ingest.formats.shared.entries import put as put_entry
 from windrow.ingest.formats.shared.instants import day, epoch, instant
 from windrow.ingest.formats.shared.nodes import BOOL, DAY, EPOCH, FLOAT32, INSTANT, TEXT, WIDE
-from windrow.ingest.formats.shared.numbers import decimal, number, numeric, unscaled
+from windrow.ingest.formats.shared.numbers import decimal, number, numeric, read_unscaled
 from windrow.ingest.formats.shared.octets import FALSE, TRUE, byte, literal_end
 from windrow.ingest.formats.shared.onepass import ENTRIES
 from windrow.ingest.native.compiling import inlined, part
@@ -31,49 +31,49 @@ def put(entries, state, node, index, value):
 
 
 @part
-def skipped(data, at, end):
+def skip_value(data, pos, end):
     """Passes over a value that no column is for."""
-    c = byte(data, at)
+    c = byte(data, pos)
     if c == QUOTE:
-        at, _ = text_end(data, at + 1, end)
-        return at + 1 if at >= 0 else -1
+        pos, _ = text_end(data, pos + 1, end)
+        return pos + 1 if pos >= 0 else -1
     if c == _LETTER_T:
-        return literal_end(data, at, end, TRUE)
+        return literal_end(data, pos, end, TRUE)
     if c == _LETTER_F:
-        return literal_end(data, at, end, FALSE)
+        return literal_end(data, pos, end, FALSE)
     if c == _LETTER_N:
-        return literal_end(data, at, end, _NULL)
-    at, _, _, _, _ = number(data, at, end)
-    return at
+        return literal_end(data, pos, end, _NULL)
+    pos, _, _, _, _ = number(data, pos, end)
+    return pos
 
 
 @inlined
-def scalar(data, at, end, tables, entries, state, node, index):
+def scalar(data, pos, end, tables, entries, state, node, index):
     """Reads a value of a node, and writes it; null writes nothing.
 
     -1 also for objects and arrays.
     """
-    row, c = node * WIDTH, byte(data, at)
+    row, c = node * WIDTH, byte(data, pos)
     kind = tables[np.uintp(row + KIND)]
     if c == _LETTER_N:
-        return -1 if tables[np.uintp(row + REQUIRED)] else literal_end(data, at, end, _NULL)
+        return -1 if tables[np.uintp(row + REQUIRED)] else literal_end(data, pos, end, _NULL)
     if kind == TEXT:
-        return _text(data, at, end, entries, state, node, index) if c == QUOTE else -1
+        return _text(data, pos, end, entries, state, node, index) if c == QUOTE else -1
     if kind <= FLOAT32:
-        return _number(data, at, end, tables, entries, state, node, index, kind)
+        return _number(data, pos, end, tables, entries, state, node, index, kind)
     if kind <= WIDE:
-        return _decimal(data, at, end, tables, entries, state, node, index, kind)
+        return _decimal(data, pos, end, tables, entries, state, node, index, kind)
     if kind == BOOL:
-        at = literal_end(data, at, end, TRUE if c == _LETTER_T else FALSE)
+        pos = literal_end(data, pos, end, TRUE if c == _LETTER_T else FALSE)
         put(entries, state, node, index, np.int64(c == _LETTER_T))
-        return at
+        return pos
     if kind > DAY:
         return -1
-    return _moment(data, at, end, tables, entries, state, node, index, kind)
+    return _moment(data, pos, end, tables, entries, state, node, index, kind)
 
 
 @part
-def _moment(data, at, end, tables, entries, state, node, index, kind):
+def _moment(data, pos, end, tables, entries, state, node, index, kind):
     """Reads a date or a timestamp.
 
     Of a truncated one, an entry of the document's own node says so, at the message's
@@ -83,61 +83,61 @@ def _moment(data, at, end, tables, entries, state, node, index, kind):
         tables[np.uintp(node * WIDTH + LOW)],
         tables[np.uintp(node * WIDTH + HIGH)] == 1,
     )
-    quoted = byte(data, at) == QUOTE
+    quoted = byte(data, pos) == QUOTE
     if quoted == (kind == EPOCH):
         return -1
-    cut = False
+    is_cut = False
     if kind == EPOCH:
-        at, value, cut = epoch(data, at, end, form, truncates)
+        pos, value, is_cut = epoch(data, pos, end, form, truncates)
     elif kind == INSTANT:
-        at, value, cut = instant(data, at + 1, end, form == 1, truncates)
+        pos, value, is_cut = instant(data, pos + 1, end, form == 1, truncates)
     else:
-        at, value = day(data, at + 1, end)
-    if at < 0 or (quoted and (at >= end or byte(data, at) != QUOTE)):
+        pos, value = day(data, pos + 1, end)
+    if pos < 0 or (quoted and (pos >= end or byte(data, pos) != QUOTE)):
         return -1
     put(entries, state, node, index, value)
-    if cut:
+    if is_cut:
         put(entries, state, 0, state[ITEMS], 1)
-    return at + quoted
+    return pos + quoted
 
 
 @inlined
-def _text(data, at, end, entries, state, node, index):
+def _text(data, pos, end, entries, state, node, index):
     """Reads a string.
 
     Its value is its place, its length without escapes, and whether it has any.
     """
-    closing, less = text_end(data, at + 1, end)
+    closing, saved_bytes = text_end(data, pos + 1, end)
     if closing < 0:
         return -1
-    length = closing - at - 1 - less
-    put(entries, state, node, index, (at + 1) << 32 | length << 1 | (less > 0))
+    length = closing - pos - 1 - saved_bytes
+    put(entries, state, node, index, (pos + 1) << 32 | length << 1 | (saved_bytes > 0))
     return closing + 1
 
 
 @inlined
-def _number(data, at, end, tables, entries, state, node, index, kind):
+def _number(data, pos, end, tables, entries, state, node, index, kind):
     row = node * WIDTH
-    at, value = numeric(
-        data, at, end, kind, tables[np.uintp(row + LOW)], tables[np.uintp(row + HIGH)]
+    pos, value = numeric(
+        data, pos, end, kind, tables[np.uintp(row + LOW)], tables[np.uintp(row + HIGH)]
     )
-    if at >= 0:
+    if pos >= 0:
         put(entries, state, node, index, value)
-    return at
+    return pos
 
 
 @part
-def _decimal(data, at, end, tables, entries, state, node, index, kind):
-    quoted = byte(data, at) == QUOTE
+def _decimal(data, pos, end, tables, entries, state, node, index, kind):
+    quoted = byte(data, pos) == QUOTE
     precision, scale = tables[np.uintp(node * WIDTH + LOW)], tables[np.uintp(node * WIDTH + HIGH)]
     power = tables[np.uintp(node * WIDTH + FACTOR)]
     if power and quoted:
-        at, high, low = unscaled(data, at + 1, end, precision, power)
+        pos, high, low = read_unscaled(data, pos + 1, end, precision, power)
     else:
-        at, high, low = decimal(data, at + quoted, end, precision, scale)
-    if at < 0 or (quoted and (at >= end or byte(data, at) != QUOTE)):
+        pos, high, low = decimal(data, pos + quoted, end, precision, scale)
+    if pos < 0 or (quoted and (pos >= end or byte(data, pos) != QUOTE)):
         return -1
     put(entries, state, node, index, np.int64(low))
     if kind == WIDE:
         put(entries, state, node, index, np.int64(high))
-    return at + quoted
+    return pos + quoted

@@ -19,7 +19,7 @@ depend on the others.
 
 The functions share their arguments:
 
-- `data`: the bytes of all messages; `at` and `end`: indexes in them. `end` is the end
+- `data`: the bytes of all messages; `pos` and `end`: indexes in them. `end` is the end
   of the message: no byte from there on is read.
 - `tables`: the columns as numbers (`layout.Tables`); `names`: the bytes of all names,
   with room behind them for one name more; `room`: the same memory, writable.
@@ -71,7 +71,7 @@ from windrow.ingest.formats.json.layout import (
     UNKNOWN,
     WIDTH,
 )
-from windrow.ingest.formats.json.scalars import put, scalar, skipped
+from windrow.ingest.formats.json.scalars import put, scalar, skip_value
 from windrow.ingest.formats.json.text import QUOTE, blank, same, text_end, unescape
 from windrow.ingest.formats.shared.entries import copy_octets
 from windrow.ingest.formats.shared.nodes import LIST, STRUCT, TEXT
@@ -99,65 +99,65 @@ KEY_HASH_STEP = np.uint64(0x9FB21C651E98DF25)
 
 
 @inlined
-def read_message(data, at, end, names, room, others, tables, state, entries, keys):
+def read_message(data, pos, end, names, room, others, tables, state, entries, keys):
     """Reads a message; returns whether it is a row, except for required columns.
 
     A loop takes the place of a recursion. Each step closes the innermost object or
     array, or reads one member of it: an item, or a key and its value. At the beginning
     of a step
 
-    - `at` is behind an opening bracket, a closing one, or a value;
+    - `pos` is behind an opening bracket, a closing one, or a value;
     - `frame` is the innermost object or array that is open; the outermost one is at
       `FRAMES`;
     - `empty` is True right behind an opening bracket: only then no comma is before a
       member;
-    - entries and counts of items are those of everything that was read before `at`.
+    - entries and counts of items are those of everything that was read before `pos`.
     """
-    at = blank(data, at, end)
-    if at < end and byte(data, at) != _OPEN_OBJECT and tables[LOW]:
-        return read_alone(data, at, end, tables, state, entries)
-    if at >= end or byte(data, at) != _OPEN_OBJECT:
+    pos = blank(data, pos, end)
+    if pos < end and byte(data, pos) != _OPEN_OBJECT and tables[LOW]:
+        return read_alone(data, pos, end, tables, state, entries)
+    if pos >= end or byte(data, pos) != _OPEN_OBJECT:
         return False
     frame, empty = FRAMES, True
-    open_frame(_OPEN_OBJECT, at, 0, state[ITEMS], frame, tables, state, entries)
-    at += 1
+    open_frame(_OPEN_OBJECT, pos, 0, state[ITEMS], frame, tables, state, entries)
+    pos += 1
     while True:
-        at = blank(data, at, end)
-        if at >= end:
+        pos = blank(data, pos, end)
+        if pos >= end:
             return False
-        c = byte(data, at)
+        c = byte(data, pos)
         if c == state[frame + CLOSE]:
-            close_frame(at, frame, tables, state, entries)
-            at, frame, empty = at + 1, frame - FRAME, False
+            close_frame(pos, frame, tables, state, entries)
+            pos, frame, empty = pos + 1, frame - FRAME, False
             if frame < FRAMES:
-                return blank(data, at, end) == end
+                return blank(data, pos, end) == end
             continue
         if not empty:
             if c != _COMMA:
                 return False
-            at = blank(data, at + 1, end)
-            if at >= end:
+            pos = blank(data, pos + 1, end)
+            if pos >= end:
                 return False
-        at, child = read_member(
-            data, at, end, frame, names, room, others, tables, state, entries, keys
+        pos, child = read_member(
+            data, pos, end, frame, names, room, others, tables, state, entries, keys
         )
-        if at < 0:
+        if pos < 0:
             return False
-        c = byte(data, at)
+        c = byte(data, pos)
         empty = c | 32 == _OPEN_OBJECT  # `[` with this bit is `{`
         if empty:
             if frame == _LAST_FRAME or not open_frame(
-                c, at, child, state[frame + ITEM], frame + FRAME, tables, state, entries
+                c, pos, child, state[frame + ITEM], frame + FRAME, tables, state, entries
             ):
                 return False
-            at, frame = at + 1, frame + FRAME
+            pos, frame = pos + 1, frame + FRAME
             if c == _OPEN_ARRAY and child != UNKNOWN:
                 item = tables[child * WIDTH + FIRST]
                 kind = tables[item * WIDTH + KIND]
                 if kind < STRUCT and (kind != TEXT or not tables[item * WIDTH + LOW]):
-                    at, empty = scalar_items(
+                    pos, empty = scalar_items(
                         data,
-                        at,
+                        pos,
                         end,
                         item,
                         ITEMS + tables[child * WIDTH + INNER],
@@ -166,23 +166,23 @@ def read_message(data, at, end, names, room, others, tables, state, entries, key
                         entries,
                     )
         elif child == UNKNOWN:
-            at = skipped(data, at, end)
+            pos = skip_value(data, pos, end)
         else:
-            at = scalar(data, at, end, tables, entries, state, child, state[frame + ITEM])
-        if at < 0:
+            pos = scalar(data, pos, end, tables, entries, state, child, state[frame + ITEM])
+        if pos < 0:
             return False
 
 
 @part
-def read_alone(data, at, end, tables, state, entries):
+def read_alone(data, pos, end, tables, state, entries):
     """Reads a document that is no object as the only column; returns whether it is a row."""
     state[REQUIRED_SEEN] = tables[tables[FIRST] * WIDTH + REQUIRED]
-    at = scalar(data, at, end, tables, entries, state, tables[FIRST], state[ITEMS])
-    return at >= 0 and blank(data, at, end) == end
+    pos = scalar(data, pos, end, tables, entries, state, tables[FIRST], state[ITEMS])
+    return pos >= 0 and blank(data, pos, end) == end
 
 
 @inlined
-def open_frame(bracket, at, node, index, frame, tables, state, entries):
+def open_frame(bracket, pos, node, index, frame, tables, state, entries):
     """Opens a value of the node at its bracket; returns whether the node may have one.
 
     May assume that `frame` is free. A text that an object or array will do for is
@@ -196,7 +196,7 @@ def open_frame(bracket, at, node, index, frame, tables, state, entries):
             if kind != TEXT or not tables[node * WIDTH + LOW]:
                 return False
             state[frame + TEXT_NODE] = node
-            state[frame + BEGIN] = at
+            state[frame + BEGIN] = pos
             node = UNKNOWN
         else:
             if (kind == LIST) != (bracket == _OPEN_ARRAY) and not (
@@ -217,32 +217,32 @@ def open_frame(bracket, at, node, index, frame, tables, state, entries):
 
 
 @inlined
-def scalar_items(data, at, end, node, space, tables, state, entries):
+def scalar_items(data, pos, end, node, space, tables, state, entries):
     """Reads all items of a list, which are neither objects nor arrays.
 
-    `at` is behind the opening bracket. Returns the index behind the last item and white
+    `pos` is behind the opening bracket. Returns the index behind the last item and white
     space, where the closing bracket must be, or -1; and whether the list is empty. The
     caller closes the list.
     """
-    at = blank(data, at, end)
-    if at < end and byte(data, at) == _CLOSE_ARRAY:
-        return at, True
-    while at < end:
+    pos = blank(data, pos, end)
+    if pos < end and byte(data, pos) == _CLOSE_ARRAY:
+        return pos, True
+    while pos < end:
         index = state[space]
         state[space] += 1
-        at = scalar(data, at, end, tables, entries, state, node, index)
-        if at < 0:
+        pos = scalar(data, pos, end, tables, entries, state, node, index)
+        if pos < 0:
             break
-        at = blank(data, at, end)
-        if at >= end or byte(data, at) != _COMMA:
-            return at, False
-        at = blank(data, at + 1, end)
+        pos = blank(data, pos, end)
+        if pos >= end or byte(data, pos) != _COMMA:
+            return pos, False
+        pos = blank(data, pos + 1, end)
     return -1, False
 
 
 @inlined
-def close_frame(at, frame, tables, state, entries):
-    """Writes what is known when an object or array is closed, by the bracket at `at`.
+def close_frame(pos, frame, tables, state, entries):
+    """Writes what is known when an object or array is closed, by the bracket at `pos`.
 
     Of a list or a map that is its length, written like a string's. Of a text it is
     where the object or array begins, and its length in bytes. The caller drops the
@@ -257,7 +257,7 @@ def close_frame(at, frame, tables, state, entries):
                 state,
                 state[frame + TEXT_NODE],
                 state[frame + INDEX],
-                begin << 32 | (at + 1 - begin) << 1,
+                begin << 32 | (pos + 1 - begin) << 1,
             )
     elif tables[node * WIDTH + KIND] != STRUCT:
         items = state[ITEMS + tables[node * WIDTH + INNER]] - state[frame + BEGIN]
@@ -265,31 +265,31 @@ def close_frame(at, frame, tables, state, entries):
 
 
 @inlined
-def read_member(data, at, end, frame, names, room, others, tables, state, entries, keys):
-    """Reads up to the value of the item or field at `at`.
+def read_member(data, pos, end, frame, names, room, others, tables, state, entries, keys):
+    """Reads up to the value of the item or field at `pos`.
 
     Returns where the value begins, or -1, and its node; `UNKNOWN` if no column is for
-    it. May assume that `at` is before `end`; on return the value is, too.
+    it. May assume that `pos` is before `end`; on return the value is, too.
     """
     node = state[frame + NODE]
     if state[frame + CLOSE] == _CLOSE_ARRAY:
         if node == UNKNOWN:
-            return at, UNKNOWN
+            return pos, UNKNOWN
         next_item(frame, tables, state)
-        return at, tables[node * WIDTH + FIRST]
-    if byte(data, at) != QUOTE:
+        return pos, tables[node * WIDTH + FIRST]
+    if byte(data, pos) != QUOTE:
         return -1, UNKNOWN
     if node != UNKNOWN and tables[node * WIDTH + KIND] == STRUCT:
-        at, child = read_field(data, at + 1, end, frame, names, room, others, tables, state, keys)
+        pos, child = read_field(data, pos + 1, end, frame, names, room, others, tables, state, keys)
     else:
-        at, child = read_key(data, at + 1, end, frame, names, room, tables, state, entries, keys)
-    if at < 0:
+        pos, child = read_key(data, pos + 1, end, frame, names, room, tables, state, entries, keys)
+    if pos < 0:
         return -1, UNKNOWN
-    at = blank(data, at, end)
-    if at >= end or byte(data, at) != _COLON:
+    pos = blank(data, pos, end)
+    if pos >= end or byte(data, pos) != _COLON:
         return -1, UNKNOWN
-    at = blank(data, at + 1, end)
-    return at if at < end else -1, child
+    pos = blank(data, pos + 1, end)
+    return pos if pos < end else -1, child
 
 
 @inlined
@@ -304,26 +304,26 @@ def next_item(frame, tables, state):
 
 
 @part
-def key_text(data, at, end, names, room, state):
-    """Reads the key whose first character is at `at`.
+def key_text(data, pos, end, names, room, state):
+    """Reads the key whose first character is at `pos`.
 
     Returns the index of its closing quote, or -1; its length and its hash, both without
     escapes; and whether it has escapes. If so, the key is in `room` at `state[SPARE]`,
     without them.
     """
-    closing, less = text_end(data, at, end)
+    closing, saved_bytes = text_end(data, pos, end)
     if closing < 0:
         return -1, 0, 0, False
-    n = closing - at - less
-    if less == 0:
-        return closing, n, name_hash(data, at, n, end, 0), False
-    unescape(data, at, room, state[SPARE], state[SPARE] + n)
+    n = closing - pos - saved_bytes
+    if saved_bytes == 0:
+        return closing, n, name_hash(data, pos, n, end, 0), False
+    unescape(data, pos, room, state[SPARE], state[SPARE] + n)
     return closing, n, name_hash(names, state[SPARE], n, state[SPARE] + n, 0), True
 
 
 @inlined
-def read_field(data, at, end, frame, names, room, others, tables, state, keys):
-    """Reads the name of a struct's field, whose first character is at `at`.
+def read_field(data, pos, end, frame, names, room, others, tables, state, keys):
+    """Reads the name of a struct's field, whose first character is at `pos`.
 
     Returns the index behind its closing quote, or -1, and its node. First it is
     compared with the field that came here last time, so that messages with one order of
@@ -336,13 +336,13 @@ def read_field(data, at, end, frame, names, room, others, tables, state, keys):
     n = tables[row + LENGTH]
     if (
         tables[row + PLAIN]
-        and at + n < end
-        and byte(data, at + n) == QUOTE
-        and same(data, at, end, names, tables[row + NAME], n)
+        and pos + n < end
+        and byte(data, pos + n) == QUOTE
+        and same(data, pos, end, names, tables[row + NAME], n)
     ):
-        at += n + 1
+        pos += n + 1
     else:
-        closing, n, name, escaped = key_text(data, at, end, names, room, state)
+        closing, n, name, escaped = key_text(data, pos, end, names, room, state)
         if closing < 0:
             return -1, UNKNOWN
         if escaped:
@@ -350,11 +350,11 @@ def read_field(data, at, end, frame, names, room, others, tables, state, keys):
                 names, state[SPARE], state[SPARE] + n, n, name, state[frame + NODE], names, tables
             )
         else:
-            child = child_named(data, at, end, n, name, state[frame + NODE], names, tables)
-        at = closing + 1
+            child = child_named(data, pos, end, n, name, state[frame + NODE], names, tables)
+        pos = closing + 1
         if child == UNKNOWN:
             state[IGNORED] |= tables[state[frame + NODE] * WIDTH + HIGH]
-            return at if others and is_new(name, frame, state, keys) else -1, UNKNOWN
+            return pos if others and is_new(name, frame, state, keys) else -1, UNKNOWN
         tables[expected] = child
         row = child * WIDTH
     if tables[row + SEEN] == state[frame + OBJECT]:
@@ -362,11 +362,11 @@ def read_field(data, at, end, frame, names, room, others, tables, state, keys):
     tables[row + SEEN] = state[frame + OBJECT]
     state[frame + FIELD] = row + AFTER
     state[REQUIRED_SEEN] += tables[row + REQUIRED]
-    return at, child
+    return pos, child
 
 
 @part
-def child_named(data, at, end, n, name, node, names, tables):
+def child_named(data, pos, end, n, name, node, names, tables):
     """Finds the child of a struct by its name, n bytes with this hash.
 
     `UNKNOWN` if none has it.
@@ -379,7 +379,7 @@ def child_named(data, at, end, n, name, node, names, tables):
         if (
             tables[lookup + 2 * slot + 1] == name
             and tables[row + LENGTH] == n
-            and same(data, at, end, names, tables[row + NAME], n)
+            and same(data, pos, end, names, tables[row + NAME], n)
         ):
             return child
         slot = (slot + 1) & mask
@@ -387,14 +387,14 @@ def child_named(data, at, end, n, name, node, names, tables):
 
 
 @part
-def read_key(data, at, end, frame, names, room, tables, state, entries, keys):
-    """Reads a key whose first character is at `at`, of an object that is no struct.
+def read_key(data, pos, end, frame, names, room, tables, state, entries, keys):
+    """Reads a key whose first character is at `pos`, of an object that is no struct.
 
     The object is a map, a list that may be an object, or for no column. Returns the
     index behind the key's closing quote, or -1, and the node of its value. A map's key
     is written, as the value of an item of its own.
     """
-    closing, n, name, escaped = key_text(data, at, end, names, room, state)
+    closing, n, name, escaped = key_text(data, pos, end, names, room, state)
     if closing < 0 or not is_new(name, frame, state, keys):
         return -1, UNKNOWN
     node = state[frame + NODE]
@@ -405,7 +405,7 @@ def read_key(data, at, end, frame, names, room, tables, state, entries, keys):
     if tables[node * WIDTH + KIND] == LIST:
         put(entries, state, child, state[frame + ITEM], 0)
         child = tables[child * WIDTH + FIRST]
-    put(entries, state, child, state[frame + ITEM], at << 32 | n << 1 | escaped)
+    put(entries, state, child, state[frame + ITEM], pos << 32 | n << 1 | escaped)
     return closing + 1, child + 1
 
 
@@ -416,12 +416,12 @@ def is_new(name, frame, state, keys):
     The keys of all objects of a message share one table.
     """
     mixed = np.uint64(name ^ state[frame + OBJECT]) * KEY_HASH_STEP
-    own = np.int64(mixed ^ mixed >> np.uint64(32))
-    return is_first(own, state[MESSAGES], state[KEYS_MASK], keys)
+    key_hash = np.int64(mixed ^ mixed >> np.uint64(32))
+    return is_first(key_hash, state[MESSAGES], state[KEYS_MASK], keys)
 
 
 @part
-def take_message(data, at, end, names, room, others, required, tables, state, entries, keys):
+def take_message(data, pos, end, names, room, others, required, tables, state, entries, keys):
     """Takes a message as a row, or leaves the counts of items and entries as they were.
 
     Returns 0 if it isn't taken, else `TAKEN` or `IGNORING`.
@@ -432,9 +432,9 @@ def take_message(data, at, end, names, room, others, required, tables, state, en
         state[space + spaces] = state[space]
     state[MESSAGES] += 1
     state[REQUIRED_SEEN] = state[IGNORED] = 0
-    state[KEYS_MASK] = _room_for_keys((end - at) // 2) - 1
+    state[KEYS_MASK] = _room_for_keys((end - pos) // 2) - 1
     if (
-        read_message(data, at, end, names, room, others, tables, state, entries, keys)
+        read_message(data, pos, end, names, room, others, tables, state, entries, keys)
         and state[REQUIRED_SEEN] == required
     ):
         state[ITEMS] += 1
@@ -461,18 +461,18 @@ def take_message(data, at, end, names, room, others, required, tables, state, en
         uint8[::1],
     )
 )
-def scan(data, begins, ends, names, room, others, required, tables, state, entries, keys, taken):
+def scan(data, begins, ends, names, room, others, required, tables, state, entries, keys, verdicts):
     """Takes the messages between `begins` and `ends` that are certainly rows.
 
-    `taken` says which messages these are, and which have fields that no column is for.
+    `verdicts` says which messages these are, and which have fields that no column is for.
     `others`: whether such fields may be in them. `required`: how many columns a message must
     have.
     """
-    begin_at, end_at, taken_at = memory(begins), memory(ends), memory(taken)
+    begin_at, end_at, verdicts_at = memory(begins), memory(ends), memory(verdicts)
     data_at, names_at, room_at, keys_at = memory(data), memory(names), memory(room), memory(keys)
     tables_at, state_at, entries_at = memory(tables), memory(state), memory(entries)
     for i in range(len(begins)):
-        taken_at[i] = take_message(
+        verdicts_at[i] = take_message(
             data_at,
             np.int64(begin_at[i]),
             np.int64(end_at[i]),
@@ -488,9 +488,9 @@ def scan(data, begins, ends, names, room, others, required, tables, state, entri
 
 
 @compiled((OCTETS, int64, int64))
-def hash_of(octets, at, n):
+def hash_of(octets, pos, n):
     """Hash of n bytes, as the pass computes it."""
-    return name_hash(memory(octets), at, n, at + n, 0)
+    return name_hash(memory(octets), pos, n, pos + n, 0)
 
 
 @compiled((OCTETS, int64[::1], uint8[::1], int32[::1], uint8[::1]))
@@ -504,8 +504,8 @@ def copy_texts(data, values, present, offsets, texts):
     for i in range(len(values)):
         if not present_at[i]:
             continue
-        at, begin, end = values_at[i] >> 32, np.int64(offsets_at[i]), np.int64(offsets_at[i + 1])
+        pos, begin, end = values_at[i] >> 32, np.int64(offsets_at[i]), np.int64(offsets_at[i + 1])
         if values_at[i] & 1:
-            unescape(source, at, target, begin, end)
+            unescape(source, pos, target, begin, end)
             continue
-        copy_octets(source, at, size, target, begin, end)
+        copy_octets(source, pos, size, target, begin, end)

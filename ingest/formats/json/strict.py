@@ -64,7 +64,7 @@ class StrictJson:
             (c, converter(c.type, c.epoch, reading.field(c.name), self.truncation, c.zone))
             for c in columns.columns
         ]
-        self._alone = reading.alone and len(columns.columns) == 1
+        self._takes_bare_value = reading.is_only_column and len(columns.columns) == 1
         self._only = {c.name for c in columns.columns} if reading.unknown == "dead" else None
         self._placeless = Placeless(columns, _inside)
         self._names = _names(pa.struct(list(columns.arrow_schema)))
@@ -79,7 +79,7 @@ class StrictJson:
 
     def decode(self, message: bytes) -> list[Any]:
         document = self._parse(message)
-        if self._alone and type(document) is not dict:
+        if self._takes_bare_value and type(document) is not dict:
             document = {self._fields[0][0].name: document}
         if type(document) is not dict:
             raise wrong_type("object", document, "$")
@@ -140,14 +140,14 @@ class StrictJson:
 
         A key that the schema doesn't name is data, so the refusal doesn't say it.
         """
-        found = dict(pairs)
-        if len(found) < len(pairs):
+        members = dict(pairs)
+        if len(members) < len(pairs):
             ((key, _),) = Counter(name for name, _ in pairs).most_common(1)
             name = f" `{key}`" if key in self._names else ""
             raise RefusedValueError(
                 "duplicate_key", f"Object holds the key{name} more than once", ""
             )
-        return found
+        return members
 
 
 def _field(document: dict[str, Any], column: Column, convert: Convert) -> Any:
@@ -178,9 +178,9 @@ def _depth(text: str) -> int:
 
     If that is at most `MAX_DEPTH` anyway, an upper bound. Never recursive.
     """
-    most = text.count("[") + text.count("{")
-    if most <= MAX_DEPTH:
-        return most
+    max_depth = text.count("[") + text.count("{")
+    if max_depth <= MAX_DEPTH:
+        return max_depth
     depth = deepest = 0
     for bracket in _BRACKETS.finditer(_STRINGS.sub("", text)):
         depth += 1 if bracket.group() in "[{" else -1

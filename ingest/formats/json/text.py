@@ -1,6 +1,6 @@
 """Bytes of JSON: white space, strings, names.
 
-Compiled. `data` are the bytes of all messages, `at` and `end` are indexes in them. An
+Compiled. `data` are the bytes of all messages, `pos` and `end` are indexes in them. An
 index of -1 says: not certain.
 """
 
@@ -23,76 +23,76 @@ for _digit in b"0123456789abcdefABCDEF":
 
 
 @inlined
-def blank(data, at, end):
+def blank(data, pos, end):
     """Index behind white space, at most `end`."""
     while (
-        at < end
-        and byte(data, at) <= 32
-        and (byte(data, at) == 32 or byte(data, at) in (9, 10, 13))
+        pos < end
+        and byte(data, pos) <= 32
+        and (byte(data, pos) == 32 or byte(data, pos) in (9, 10, 13))
     ):
-        at += 1
-    return at
+        pos += 1
+    return pos
 
 
 @part
-def text_end(data, at, end):
-    """Reads a string, whose first character is at `at`.
+def text_end(data, pos, end):
+    """Reads a string, whose first character is at `pos`.
 
     Returns the index of its closing quote, or -1, and how many bytes shorter it is with
     its escapes replaced.
     """
-    less = 0
-    while at < end:
-        if at + 8 <= end:
-            plain = first_special(word_at(data, at))
-            at += plain
-            if plain == 8:
+    saved_bytes = 0
+    while pos < end:
+        if pos + 8 <= end:
+            plain_bytes = first_special(word_at(data, pos))
+            pos += plain_bytes
+            if plain_bytes == 8:
                 continue
-        c = byte(data, at)
+        c = byte(data, pos)
         if c == QUOTE:
-            return at, less
+            return pos, saved_bytes
         if c == _BACKSLASH:
-            at, fewer = escape_end(data, at, end)
-            less += fewer
+            pos, saved_by_escape = escape_end(data, pos, end)
+            saved_bytes += saved_by_escape
         elif c < 32:
             return -1, 0
         elif c < 128:
-            at += 1
+            pos += 1
         else:
-            at = character_end(data, at, end)
-        if at < 0:
+            pos = character_end(data, pos, end)
+        if pos < 0:
             return -1, 0
     return -1, 0
 
 
 @part
-def escape_end(data, at, end):
-    """Reads the escape whose backslash is at `at`; two of them if they are a pair.
+def escape_end(data, pos, end):
+    """Reads the escape whose backslash is at `pos`; two of them if they are a pair.
 
     Returns the index behind it, or -1, and how many bytes shorter its character is.
     Half a surrogate pair is no escape.
     """
-    if at + 1 >= end:
+    if pos + 1 >= end:
         return -1, 0
-    if _SHORT[data[np.uintp(at + 1)]]:
-        return at + 2, 1
-    code = escaped_code(data, at, end)
+    if _SHORT[data[np.uintp(pos + 1)]]:
+        return pos + 2, 1
+    code = escaped_code(data, pos, end)
     if code < 0 or 0xDC00 <= code < 0xE000:
         return -1, 0
     if code < 0xD800 or code >= 0xE000:
-        return at + 6, 6 - utf8_length(code)
-    low = escaped_code(data, at + 6, end)
-    return (at + 12, 8) if 0xDC00 <= low < 0xE000 else (-1, 0)
+        return pos + 6, 6 - utf8_length(code)
+    low = escaped_code(data, pos + 6, end)
+    return (pos + 12, 8) if 0xDC00 <= low < 0xE000 else (-1, 0)
 
 
 @part
-def escaped_code(data, at, end):
-    r"""The number in \uXXXX, whose backslash is at `at`; -1 if it is no such escape."""
-    if at + 6 > end or byte(data, at) != _BACKSLASH or byte(data, at + 1) != ord("u"):
+def escaped_code(data, pos, end):
+    r"""The number in \uXXXX, whose backslash is at `pos`; -1 if it is no such escape."""
+    if pos + 6 > end or byte(data, pos) != _BACKSLASH or byte(data, pos + 1) != ord("u"):
         return -1
     code = 0
     for i in range(2, 6):
-        digit = _HEX[data[np.uintp(at + i)]]
+        digit = _HEX[data[np.uintp(pos + i)]]
         if digit < 0:
             return -1
         code = code * 16 + digit
@@ -106,64 +106,64 @@ def utf8_length(code):
 
 
 @part
-def unescape(data, at, out, begin, end):
+def unescape(data, pos, out, begin, end):
     """Copies a string, with its escapes replaced.
 
-    It begins at `at`, and goes to `out` from `begin` to `end`. May assume that
+    It begins at `pos`, and goes to `out` from `begin` to `end`. May assume that
     `text_end` has taken the string.
     """
     while begin < end:
-        c = byte(data, at)
+        c = byte(data, pos)
         if c != _BACKSLASH:
             out[np.uintp(begin)] = c
-            at, begin = at + 1, begin + 1
+            pos, begin = pos + 1, begin + 1
             continue
-        short = _SHORT[data[np.uintp(at + 1)]]
-        if short:
-            out[np.uintp(begin)] = short
-            at, begin = at + 2, begin + 1
+        short_escape = _SHORT[data[np.uintp(pos + 1)]]
+        if short_escape:
+            out[np.uintp(begin)] = short_escape
+            pos, begin = pos + 2, begin + 1
             continue
-        code = escaped_code(data, at, at + 6)
-        at += 6
+        code = escaped_code(data, pos, pos + 6)
+        pos += 6
         if 0xD800 <= code < 0xDC00:
-            code = 0x10000 + ((code - 0xD800) << 10) + escaped_code(data, at, at + 6) - 0xDC00
-            at += 6
+            code = 0x10000 + ((code - 0xD800) << 10) + escaped_code(data, pos, pos + 6) - 0xDC00
+            pos += 6
         begin = write_utf8(code, out, begin)
 
 
 @part
-def write_utf8(code, out, at):
+def write_utf8(code, out, pos):
     """Writes a character in UTF-8 to `out`, and returns the index behind it."""
     if code < 0x80:
-        out[np.uintp(at)] = code
-        return at + 1
+        out[np.uintp(pos)] = code
+        return pos + 1
     if code < 0x800:
-        out[np.uintp(at)] = 0xC0 | code >> 6
+        out[np.uintp(pos)] = 0xC0 | code >> 6
     elif code < 0x10000:
-        out[np.uintp(at)] = 0xE0 | code >> 12
-        at += 1
-        out[np.uintp(at)] = 0x80 | code >> 6 & 63
+        out[np.uintp(pos)] = 0xE0 | code >> 12
+        pos += 1
+        out[np.uintp(pos)] = 0x80 | code >> 6 & 63
     else:
-        out[np.uintp(at)] = 0xF0 | code >> 18
-        out[np.uintp(at + 1)] = 0x80 | code >> 12 & 63
-        at += 2
-        out[np.uintp(at)] = 0x80 | code >> 6 & 63
-    out[np.uintp(at + 1)] = 0x80 | code & 63
-    return at + 2
+        out[np.uintp(pos)] = 0xF0 | code >> 18
+        out[np.uintp(pos + 1)] = 0x80 | code >> 12 & 63
+        pos += 2
+        out[np.uintp(pos)] = 0x80 | code >> 6 & 63
+    out[np.uintp(pos + 1)] = 0x80 | code & 63
+    return pos + 2
 
 
 @inlined
-def same(data, at, end, names, begin, n):
-    """Returns whether the n bytes at `at` are those of a name.
+def same(data, pos, end, names, begin, n):
+    """Returns whether the n bytes at `pos` are those of a name.
 
     May assume that all n bytes are before `end`, and that at least eight bytes more are
     behind the last name.
     """
-    while n > 0 and at + 8 <= end:
-        if (word_at(data, at) ^ word_at(names, begin)) & below(min(n, 8)) != np.uint64(0):
+    while n > 0 and pos + 8 <= end:
+        if (word_at(data, pos) ^ word_at(names, begin)) & below(min(n, 8)) != np.uint64(0):
             return False
-        at, begin, n = at + 8, begin + 8, n - 8
+        pos, begin, n = pos + 8, begin + 8, n - 8
     equal = True
     for i in range(n):
-        equal &= data[at + i] == names[begin + i]
+        equal &= data[pos + i] == names[begin + i]
     return equal

@@ -195,22 +195,22 @@ def _whole_first(convert: Convert) -> Convert:
 
     Also numbers with a fraction or an exponent, if they are whole.
     """
-    what = "Expected a whole number of 64 bits"
+    message = "Expected a whole number of 64 bits"
 
-    def whole(value: Any, path: str) -> Any:
+    def convert_integer(value: Any, path: str) -> Any:
         return convert(
             (
-                int(_fitting(value.decode(), _WHOLE_DIGITS, 0, what, path))
+                int(_to_fitting_decimal(value.decode(), _WHOLE_DIGITS, 0, message, path))
                 if type(value) is bytes
                 else value
             ),
             path,
         )
 
-    return _number_first(whole)
+    return _number_first(convert_integer)
 
 
-def nested(convert: Convert) -> Convert:
+def keep_null(convert: Convert) -> Convert:
     """A conversion that keeps null."""
     return lambda value, path: None if value is None else convert(value, path)
 
@@ -320,17 +320,17 @@ def _to_decimal(precision: int, scale: int) -> Convert:
 
     Trailing zeros beyond the scale lose nothing, and are taken.
     """
-    what = f"Expected a decimal of {precision} digits, {scale} of them after the point"
+    message = f"Expected a decimal of {precision} digits, {scale} of them after the point"
 
     def convert(value: Any, path: str) -> Decimal:
         if type(value) not in (str, int, LongInteger, bytes):
             raise wrong_type("decimal", value, path)
         text = value.decode() if type(value) is bytes else str(value)
         if len(text) > _LONGEST_DECIMAL:
-            raise RefusedValueError("out_of_range", what, path)
+            raise RefusedValueError("out_of_range", message, path)
         if _NUMBER.fullmatch(text) is None:
             raise RefusedValueError("wrong_format", "Expected a decimal number", path)
-        return _fitting(text, precision, scale, what, path)
+        return _to_fitting_decimal(text, precision, scale, message, path)
 
     return convert
 
@@ -342,7 +342,7 @@ def _to_unscaled(kind: pa.DataType, stated: int | None) -> Convert:
     Debezium's decimals of variable scale are an object with the scale and these bytes.
     A JSON number is read by its digits.
     """
-    what = f"Expected a decimal of {kind.precision} digits, {kind.scale} of them after the point"
+    message = f"Expected a decimal of {kind.precision} digits, {kind.scale} of them after the point"
     numeric = _to_decimal(kind.precision, kind.scale)
 
     def convert(value: Any, path: str) -> Any:
@@ -365,28 +365,28 @@ def _to_unscaled(kind: pa.DataType, stated: int | None) -> Convert:
             )
         number = int.from_bytes(octets, "big", signed=True)
         if number.bit_length() > _MOST_BITS:
-            raise RefusedValueError("out_of_range", what, path)
-        return _fitting(f"{number}e{-scale}", kind.precision, kind.scale, what, path)
+            raise RefusedValueError("out_of_range", message, path)
+        return _to_fitting_decimal(f"{number}e{-scale}", kind.precision, kind.scale, message, path)
 
     return convert
 
 
-def _fitting(text: str, precision: int, scale: int, what: str, path: str) -> Decimal:
+def _to_fitting_decimal(text: str, precision: int, scale: int, message: str, path: str) -> Decimal:
     """The decimal of a literal, if it fits.
 
     By arithmetic on the digits alone, so that an exponent of any size costs nothing.
     """
     mantissa, _, exponent = text.lower().partition("e")
-    whole, _, fraction = mantissa.removeprefix("-").partition(".")
-    digits = (whole + fraction).lstrip("0")
+    integer_digits, _, fraction = mantissa.removeprefix("-").partition(".")
+    digits = (integer_digits + fraction).lstrip("0")
     significant = digits.rstrip("0")
     if not significant:
         return Decimal(0)
     if len(exponent) > _LONGEST_INT:
-        raise RefusedValueError("out_of_range", what, path)
+        raise RefusedValueError("out_of_range", message, path)
     power = int(exponent or 0) - len(fraction) + len(digits) - len(significant)
     if power < -scale or len(significant) + power > precision - scale:
-        raise RefusedValueError("out_of_range", what, path)
+        raise RefusedValueError("out_of_range", message, path)
     return Decimal((int(mantissa.startswith("-")), tuple(map(int, significant)), power))
 
 
@@ -397,7 +397,7 @@ def _to_instant(zone: str | None, truncation: Truncation, numbers: str) -> Conve
     number.
     """
     clock = None if zone is None else ZoneInfo(zone)
-    what = (
+    message = (
         "Expected an RFC 3339 timestamp with an offset"
         if zone is None
         else "Expected an ISO 8601 timestamp"
@@ -411,7 +411,7 @@ def _to_instant(zone: str | None, truncation: Truncation, numbers: str) -> Conve
         match = _INSTANT.fullmatch(value)
         if match is None or (match[5] is None and clock is None):
             hint = "" if match is None else ": one that has none needs decode.zone"
-            raise RefusedValueError("wrong_format", what + hint, path)
+            raise RefusedValueError("wrong_format", message + hint, path)
         day, clock_time, seconds, fraction, offset, sign, hours, minutes = match.groups(default="")
         try:
             local = datetime.fromisoformat(
@@ -425,7 +425,7 @@ def _to_instant(zone: str | None, truncation: Truncation, numbers: str) -> Conve
         if not offset and clock is not None:
             shift = _local_offset(local, clock, path)
         if fraction[_MICROS_DIGITS:].strip("0"):
-            truncation.needed(path)
+            truncation.note_cut(path)
         micros = (local - EPOCH + (shift if sign == "-" else -shift)) // _MICROSECOND
         return _in_calendar(micros, path)
 
@@ -467,7 +467,7 @@ def _to_epoch(unit: str, truncation: Truncation) -> Convert:
 
     def convert(value: Any, path: str) -> int:
         digits, power = (
-            _scaled(value.decode(), EPOCH_UNITS[unit], path)
+            _scale(value.decode(), EPOCH_UNITS[unit], path)
             if type(value) is bytes
             else (_integer(value, path), EPOCH_UNITS[unit])
         )
@@ -475,24 +475,24 @@ def _to_epoch(unit: str, truncation: Truncation) -> Convert:
             return _in_calendar(digits * 10**power, path)
         micros, finer = divmod(digits, 10**-power)
         if finer:
-            truncation.needed(path)
+            truncation.note_cut(path)
         return _in_calendar(micros, path)
 
     return convert
 
 
-def _scaled(text: str, power: int, path: str) -> tuple[int, int]:
+def _scale(text: str, power: int, path: str) -> tuple[int, int]:
     """A number times a power of ten, as an integer and a power of ten.
 
     Both are of bounded size.
     """
     mantissa, _, exponent = text.lower().partition("e")
-    whole, _, fraction = mantissa.partition(".")
+    integer_digits, _, fraction = mantissa.partition(".")
     if len(text) > _LONGEST_DECIMAL or abs(int(exponent or 0)) > _LONGEST_DECIMAL:
         raise RefusedValueError(
             "out_of_range", f"Expected a number of at most {_LONGEST_DECIMAL:,} digits", path
         )
-    return int(whole + fraction), power + int(exponent or 0) - len(fraction)
+    return int(integer_digits + fraction), power + int(exponent or 0) - len(fraction)
 
 
 def _to_day(value: Any, path: str) -> date:
@@ -520,7 +520,9 @@ def _to_struct(kind: pa.DataType, reading: Reading, truncation: Truncation) -> C
     fields = [
         (
             f.name,
-            nested(converter(f.type, epoch_of(f), reading.field(f.name), truncation, zone_of(f))),
+            keep_null(
+                converter(f.type, epoch_of(f), reading.field(f.name), truncation, zone_of(f))
+            ),
         )
         for f in kind
     ]
@@ -530,14 +532,16 @@ def _to_struct(kind: pa.DataType, reading: Reading, truncation: Truncation) -> C
         if type(value) is not dict:
             raise wrong_type("object", value, path)
         refuse_unknown(value, only, path)
-        return {name: to(value.get(name), f"{path}.{name}") for name, to in fields}
+        return {
+            name: convert_field(value.get(name), f"{path}.{name}") for name, convert_field in fields
+        }
 
     return convert
 
 
 def _to_list(kind: pa.DataType, reading: Reading, truncation: Truncation) -> Convert:
     """Reads an array; or an object, if the items are entries with a key and a value."""
-    to = nested(converter(kind.value_type, None, reading.item(), truncation))
+    convert_item = keep_null(converter(kind.value_type, None, reading.item(), truncation))
     entries = map_type(kind)
     of_map = None if entries is None else _to_map(entries, reading, truncation)
 
@@ -546,18 +550,20 @@ def _to_list(kind: pa.DataType, reading: Reading, truncation: Truncation) -> Con
             return [{"key": key, "value": item} for key, item in of_map(value, path)]
         if type(value) is not list:
             raise wrong_type("array", value, path)
-        return [to(item, f"{path}[{i}]") for i, item in enumerate(value)]
+        return [convert_item(item, f"{path}[{i}]") for i, item in enumerate(value)]
 
     return convert
 
 
 def _to_map(kind: pa.DataType, reading: Reading, truncation: Truncation) -> Convert:
-    to = nested(converter(kind.item_type, None, reading.item().field("value"), truncation))
+    convert_value = keep_null(
+        converter(kind.item_type, None, reading.item().field("value"), truncation)
+    )
 
     def convert(value: Any, path: str) -> list[tuple[str, Any]]:
         if type(value) is not dict:
             raise wrong_type("object", value, path)
         # a map's keys are data
-        return [(key, to(item, f"{path}[...]")) for key, item in value.items()]
+        return [(key, convert_value(item, f"{path}[...]")) for key, item in value.items()]
 
     return convert

@@ -60,10 +60,10 @@ class PlainDecoder:
                 (Column(COLUMN, _TYPES[self.format][0], nullable=self.on_null == "keep"),)
             )
         columns = self.part.of(Columns.of(load_model(self.model)))
-        wrong = "; ".join(self._mistakes(columns))
-        if wrong:
+        problems = "; ".join(self._mistakes(columns))
+        if problems:
             raise SpecError(
-                f"The schema {self.model} can't be used for format {self.format}: {wrong}",
+                f"The schema {self.model} can't be used for format {self.format}: {problems}",
                 "spec",
                 "Fix the schema, or choose another format; columns that the key has go with"
                 " fields_include: except_key. Nothing was read.",
@@ -72,7 +72,7 @@ class PlainDecoder:
 
     def open(self) -> Decode:
         schema = self.columns.arrow_schema
-        return lambda messages: self._decoded(messages.column("value"), schema)
+        return lambda messages: self._decode_values(messages.column("value"), schema)
 
     def _mistakes(self, columns: Columns) -> Iterator[str]:
         kind, name = _TYPES[self.format]
@@ -86,7 +86,7 @@ class PlainDecoder:
         elif self.on_null == "keep" and not columns.columns[0].nullable:
             yield f"{columns.columns[0].name} must be nullable for on_null: keep"
 
-    def _decoded(self, values: pa.BinaryArray, schema: pa.Schema) -> Decoded:
+    def _decode_values(self, values: pa.BinaryArray, schema: pa.Schema) -> Decoded:
         """The verdict on each message.
 
         First each message becomes a row, but for the dropped ones; then rows are
@@ -94,44 +94,48 @@ class PlainDecoder:
         """
         nulls = values.is_null().to_numpy(zero_copy_only=False)
         written = np.dtype(_NUMBERS.get(schema.field(0).type, np.void))
-        column, wrong = (
+        column, invalid_mask = (
             as_text(values)
             if self.format == "string"
             else _numbers(values, written)
             if written.itemsize
             else (values, np.zeros(len(values), np.bool_))
         )
-        kept = np.flatnonzero(
+        kept_rows = np.flatnonzero(
             ~nulls if self.on_null == "drop" else np.ones(len(values), np.bool_)
         ).astype(np.int64)
         rows = pa.RecordBatch.from_arrays(
-            [column if len(kept) == len(values) else column.take(pa.array(kept))], schema=schema
+            [column if len(kept_rows) == len(values) else column.take(pa.array(kept_rows))],
+            schema=schema,
         )
-        every = replace(
-            nothing(schema), rows=rows, row_index=pa.array(kept), dropped=len(values) - len(kept)
+        all_rows = replace(
+            nothing(schema),
+            rows=rows,
+            row_index=pa.array(kept_rows),
+            dropped=len(values) - len(kept_rows),
         )
         tombstones = np.flatnonzero(nulls if self.on_null == "dead" else np.zeros(0))
         refusals = [
             Refusal(tombstones, "tombstone", "Expected a value, got a tombstone"),
             Refusal(
-                np.flatnonzero(wrong[kept]),
+                np.flatnonzero(invalid_mask[kept_rows]),
                 "wrong_format",
                 f"Expected {counted(written.itemsize, 'byte')}",
             )
             if written.itemsize
-            else Refusal(np.flatnonzero(wrong[kept]), "invalid_utf8", "Expected UTF-8"),
+            else Refusal(np.flatnonzero(invalid_mask[kept_rows]), "invalid_utf8", "Expected UTF-8"),
         ]
-        return every.refused(VALUE, refusals)
+        return all_rows.refused(VALUE, refusals)
 
 
 def _numbers(
     values: pa.BinaryArray, written: np.dtype[Any]
 ) -> tuple[pa.Array, npt.NDArray[np.bool_]]:
     """The numbers that the values are, and which values have another length."""
-    other = pc.not_equal(pc.binary_length(values), written.itemsize)
-    whole = pc.if_else(pc.fill_null(other, True), bytes(written.itemsize), values)
-    numbers = np.frombuffer(b"".join(whole.to_pylist()), written)
+    wrong_length = pc.not_equal(pc.binary_length(values), written.itemsize)
+    padded_values = pc.if_else(pc.fill_null(wrong_length, True), bytes(written.itemsize), values)
+    numbers = np.frombuffer(b"".join(padded_values.to_pylist()), written)
     return (
         pa.array(numbers.astype(written.newbyteorder("=")), mask=np.asarray(values.is_null())),
-        pc.fill_null(other, False).to_numpy(zero_copy_only=False),
+        pc.fill_null(wrong_length, False).to_numpy(zero_copy_only=False),
     )

@@ -36,45 +36,45 @@ def exceeds_budget(message: bytes, kind: Any) -> bool:
 
     A malformed message doesn't: the parser refuses it.
     """
-    left, spans = inner_budget(len(message)), [(0, len(message), kind)]
+    budget, spans = inner_budget(len(message)), [(0, len(message), kind)]
     types: dict[str, dict[int, Any]] = {}
     while spans:
-        at, end, of = spans.pop()
-        while 0 <= at < end:
-            if of.full_name not in types:
-                types[of.full_name] = {
+        pos, end, message_type = spans.pop()
+        while 0 <= pos < end:
+            if message_type.full_name not in types:
+                types[message_type.full_name] = {
                     field.number: field.message_type
-                    for field in of.fields
+                    for field in message_type.fields
                     if field.message_type is not None
                 }
-            tag, at = _varint(message, at, end)
-            wire, below = tag & 7, types[of.full_name].get(tag >> 3)
+            tag, pos = _varint(message, pos, end)
+            wire, inner_type = tag & 7, types[message_type.full_name].get(tag >> 3)
             size = {1: 8, 5: 4}.get(wire, 0)
             if wire in {0, 2}:
-                number, at = _varint(message, at, end)
+                number, pos = _varint(message, pos, end)
                 size = number if wire == 2 else 0
-            if at < 0 or wire in {6, 7}:
+            if pos < 0 or wire in {6, 7}:
                 return False
-            if below is not None and wire in {2, 3}:
-                left -= message_cost(below)
-                if left < 0:
+            if inner_type is not None and wire in {2, 3}:
+                budget -= message_cost(inner_type)
+                if budget < 0:
                     return True
-            if below is not None and wire == 2 and len(spans) < _DEPTH and at + size <= end:
-                spans.append((at + size, end, of))  # the rest of the message around it
-                end, of = at + size, below
+            if inner_type is not None and wire == 2 and len(spans) < _DEPTH and pos + size <= end:
+                spans.append((pos + size, end, message_type))  # the rest of the message around it
+                end, message_type = pos + size, inner_type
             else:
-                at += size
+                pos += size
     return False
 
 
-def _varint(message: bytes, at: int, end: int) -> tuple[int, int]:
+def _varint(message: bytes, pos: int, end: int) -> tuple[int, int]:
     """Reads a number; returns it, and the place after it, or -1."""
     number = 0
     for i in range(10):
-        if at + i >= end:
+        if pos + i >= end:
             break
-        byte = message[at + i]
+        byte = message[pos + i]
         number |= (byte & 127) << 7 * i
         if byte < 128:
-            return number, at + i + 1
+            return number, pos + i + 1
     return 0, -1

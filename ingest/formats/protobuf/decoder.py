@@ -77,8 +77,15 @@ class ProtobufPass(OnePass):
 
     def _scan(self, data: Any, begins: Any, ends: Any, _longest: int, mask: Any) -> None:
         tables = self._tables
-        own = tables.root, tables.inner_spaces, tables.numbers, self.state, self.entries, self.keys
-        PASS.scan(data, begins, ends, *own, mask)
+        arguments = (
+            tables.root,
+            tables.inner_spaces,
+            tables.numbers,
+            self.state,
+            self.entries,
+            self.keys,
+        )
+        PASS.scan(data, begins, ends, *arguments, mask)
 
     def _most_entries(self, size: int, _messages: int) -> int:
         """Returns the most entries that the messages can have.

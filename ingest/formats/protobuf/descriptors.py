@@ -78,9 +78,9 @@ def descriptor_set(path: Path) -> bytes:
         if path.suffix != ".proto":
             return octets
         digest = hashlib.sha256()
-        for other in sorted(path.parent.rglob("*.proto")):  # all files that it may import
+        for imported in sorted(path.parent.rglob("*.proto")):  # all files that it may import
             digest.update(
-                repr((str(other), hashlib.sha256(other.read_bytes()).hexdigest())).encode()
+                repr((str(imported), hashlib.sha256(imported.read_bytes()).hexdigest())).encode()
             )
     except OSError as error:
         raise SpecError(
@@ -183,18 +183,18 @@ def by_protoc(folder: Path, name: str, origin: str, described: Sequence[Any] = (
     """
     from google.protobuf import descriptor_pb2  # an extra, as below
 
-    known = importlib.resources.files("grpc_tools") / "_proto"
+    well_known = importlib.resources.files("grpc_tools") / "_proto"
     common = importlib.util.find_spec("google.type")
-    with tempfile.TemporaryDirectory() as made:
-        out, confluent = Path(made) / "set", Path(made) / "confluent"
+    with tempfile.TemporaryDirectory() as work_folder:
+        out, confluent = Path(work_folder) / "set", Path(work_folder) / "confluent"
         for file, text in CONFLUENT.items():
             (confluent / file).parent.mkdir(parents=True, exist_ok=True)
             (confluent / file).write_text(text, encoding="utf-8")
-        (Path(made) / "described").write_bytes(
+        (Path(work_folder) / "described").write_bytes(
             descriptor_pb2.FileDescriptorSet(file=described).SerializeToString()
         )
         # the schema's own files come before the well-known ones of the same name
-        folders = ["-I", str(folder), "-I", str(known), "-I", str(confluent)]
+        folders = ["-I", str(folder), "-I", str(well_known), "-I", str(confluent)]
         if common is not None and common.submodule_search_locations:
             folders += ["-I", f"google/type={next(iter(common.submodule_search_locations))}"]
         command = [
@@ -206,11 +206,15 @@ def by_protoc(folder: Path, name: str, origin: str, described: Sequence[Any] = (
             "--include_imports",
             "--include_source_info",
         ]
-        command += [f"--descriptor_set_in={made}/described", f"--descriptor_set_out={out}", name]
+        command += [
+            f"--descriptor_set_in={work_folder}/described",
+            f"--descriptor_set_out={out}",
+            name,
+        ]
         try:
-            done = subprocess.run(
+            compilation = subprocess.run(
                 command,
-                cwd=made,
+                cwd=work_folder,
                 capture_output=True,
                 text=True,
                 timeout=LIMIT_SECONDS,
@@ -222,8 +226,8 @@ def by_protoc(folder: Path, name: str, origin: str, described: Sequence[Any] = (
                 "setup",
                 "Try again when the machine has less to do, or give a descriptor set.",
             ) from None
-        if done.returncode:
-            lines = done.stderr.splitlines()  # some are the compiler's own log
+        if compilation.returncode:
+            lines = compilation.stderr.splitlines()  # some are the compiler's own log
             errors = [line for line in lines if ".proto:" in line] or lines[-1:]
             raise SpecError(f"{origin} can't be compiled: {'; '.join(errors)}", "spec", _DO)
         return out.read_bytes()
@@ -255,8 +259,8 @@ def comments_at(octets: bytes, path: Sequence[int]) -> dict[str, str]:
     """
     file = _last_file(octets)
     comments = {
-        tuple(one.path): one.leading_comments or one.trailing_comments
-        for one in file.source_code_info.location
+        tuple(location.path): location.leading_comments or location.trailing_comments
+        for location in file.source_code_info.location
     }
     messages = file.message_type
     numbers: tuple[int, ...] = ()

@@ -110,15 +110,17 @@ def reader(
     Raises:
         SpecError: columns can't be read from the type; says for each one why.
     """
-    wrong, gets = _readers(kind, columns, absent, truncation or Truncation(columns.finer))
-    if wrong:
+    reason_by_column, gets = _readers(
+        kind, columns, absent, truncation or Truncation(columns.finer)
+    )
+    if reason_by_column:
         raise SpecError(
             f"The columns can't come from the message type {kind.full_name}: "
-            + "; ".join(wrong.values()),
+            + "; ".join(reason_by_column.values()),
             "spec",
             "Fix the schema or the message type; nothing was read.",
         )
-    return _checked(
+    return _checking_reader(
         kind,
         [c.name for c in columns.columns],
         lambda message, path: [g(message, path) for g in gets],
@@ -134,20 +136,20 @@ def _readers(
     kind: Any, columns: Columns, absent: Absent, truncation: Truncation
 ) -> tuple[dict[str, str], list[Get]]:
     """Makes the readers of the columns; also says which can't be read, and why."""
-    wrong: dict[str, str] = {}
+    reason_by_column: dict[str, str] = {}
     gets: list[Get] = []
     for c in columns.columns:
         fields = _Fields(truncation, absent if c.nullable else "refused")
         get = fields.field(kind, c.name, c.type, c.epoch, c.name)
         gets.append(_column(get, c.name, nullable=c.nullable))
         if c.zone is not None:
-            fields.wrong.append(f"{c.name}: metadata zone is for timestamps that are text")
-        if fields.wrong:
-            wrong[c.name] = "; ".join(fields.wrong)
-    return wrong, gets
+            fields.problems.append(f"{c.name}: metadata zone is for timestamps that are text")
+        if fields.problems:
+            reason_by_column[c.name] = "; ".join(fields.problems)
+    return reason_by_column, gets
 
 
-def _checked(kind: Any, names: Collection[str], read: Read) -> Read:
+def _checking_reader(kind: Any, names: Collection[str], read: Read) -> Read:
     """Makes a reader refuse a message whose fields of these names have other wire types.
 
     The library keeps such a field as an unknown one, as if it weren't there. It keeps a map's
@@ -157,18 +159,19 @@ def _checked(kind: Any, names: Collection[str], read: Read) -> Read:
 
     fields = {field.number: field for field in kind.fields if field.name in names}
 
-    def checked(message: Any, path: str) -> Any:
-        for one in UnknownFieldSet(message):
-            field = fields.get(one.field_number)
-            if field is not None and not (is_map(field) and one.wire_type == _SIZED):
+    def read_checked(message: Any, path: str) -> Any:
+        for unknown_field in UnknownFieldSet(message):
+            field = fields.get(unknown_field.field_number)
+            if field is not None and not (is_map(field) and unknown_field.wire_type == _SIZED):
                 raise RefusedValueError(
                     "wrong_type",
-                    f"Expected {_words(field)}, got the wire type {_WIRES[one.wire_type]}",
+                    f"Expected {_words(field)},"
+                    f" got the wire type {_WIRES[unknown_field.wire_type]}",
                     f"{path}.{field.name}",
                 )
         return read(message, path)
 
-    return checked
+    return read_checked
 
 
 def _column(get: Get, name: str, *, nullable: bool) -> Get:
@@ -212,17 +215,17 @@ def is_map(field: Any) -> bool:
 
 def is_wrapper(kind: Any) -> bool:
     """Returns whether a type is one of Google's wrappers, messages for one value."""
-    return kind.full_name in _WRAPPERS and _has(kind, _WRAPPERS[kind.full_name])
+    return kind.full_name in _WRAPPERS and _has_exactly(kind, _WRAPPERS[kind.full_name])
 
 
 def is_timestamp(kind: Any) -> bool:
     """Returns whether a type is google.protobuf.Timestamp."""
-    return kind.full_name == _TIMESTAMP and _has(
+    return kind.full_name == _TIMESTAMP and _has_exactly(
         kind, [(1, "seconds", "int64"), (2, "nanos", "int32")]
     )
 
 
-def _has(kind: Any, fields: list[tuple[int, str, str]]) -> bool:
+def _has_exactly(kind: Any, fields: list[tuple[int, str, str]]) -> bool:
     """Returns whether a type has exactly these fields, as Google's own type has.
 
     Another author's type may have the same name and other fields.
@@ -250,18 +253,20 @@ class _Fields:
 
     - `truncation`: decides on timestamps that are finer than a microsecond.
     - `absent`: what a column without a field is.
-    - `wrong`: says of each field that can't become its column, at any depth, why.
+    - `problems`: says of each field that can't become its column, at any depth, why.
     """
 
     def __init__(self, truncation: Truncation, absent: Absent) -> None:
-        self.wrong: list[str] = []
+        self.problems: list[str] = []
         self._truncation, self._absent = truncation, absent
 
-    def field(self, kind: Any, name: str, column: pa.DataType, epoch: str | None, at: str) -> Get:
-        """Makes the reader of a field. `at`: its path, for `wrong`."""
+    def field(
+        self, kind: Any, name: str, column: pa.DataType, epoch: str | None, column_path: str
+    ) -> Get:
+        """Makes the reader of a field. `column_path`: its path, for `problems`."""
         field, step = kind.fields_by_name.get(name), f".{name}"
         if field is None:
-            self.wrong += [f"{at}: {kind.full_name} has no such field"] * (
+            self.problems += [f"{column_path}: {kind.full_name} has no such field"] * (
                 self._absent == "refused"
             )
             return _null
@@ -270,51 +275,57 @@ class _Fields:
             key = TYPES[entry["key"].type]
             if key != "string":
                 hint = f"a map with {key} keys can't become {column}: take a List of Struct"
-                self.wrong.append(f"{at}: {hint}")
+                self.problems.append(f"{column_path}: {hint}")
             return _entries(
-                field, self._value(entry["value"], column.item_type, None, f"{at}[...]")
+                field, self._value(entry["value"], column.item_type, None, f"{column_path}[...]")
             )
         if field.is_repeated and pa.types.is_list(column):
-            read = self._value(field, column.value_type, None, f"{at}[...]")
+            read = self._value(field, column.value_type, None, f"{column_path}[...]")
             if is_map(field):
                 return _pairs(field, read)
             return lambda message, path: [
                 read(item, f"{path}{step}[{i}]") for i, item in enumerate(getattr(message, name))
             ]
         if field.is_repeated or pa.types.is_list(column) or pa.types.is_map(column):
-            self.wrong.append(f"{at}: {_words(field)} can't become {column}")
+            self.problems.append(f"{column_path}: {_words(field)} can't become {column}")
             return _null
-        read = self._value(field, column, epoch, at)
-        always, stated = not field.has_presence, field.has_default_value and not field.message_type
+        read = self._value(field, column, epoch, column_path)
+        has_no_presence, has_default = (
+            not field.has_presence,
+            field.has_default_value and not field.message_type,
+        )
         return lambda message, path: (
-            read(_of(message, name, path), path + step)
-            if always or message.HasField(name)
+            read(_read_field(message, name, path), path + step)
+            if has_no_presence or message.HasField(name)
             else read(field.default_value, path + step)
-            if stated
+            if has_default
             else None
         )
 
-    def _value(self, field: Any, column: pa.DataType, epoch: str | None, at: str) -> Read:
+    def _value(self, field: Any, column: pa.DataType, epoch: str | None, column_path: str) -> Read:
         """Makes the converter of one value of a field."""
         inner, kind = field.message_type, TYPES[field.type]
         if inner is not None and pa.types.is_struct(column):
             fields = [
-                (part.name, self.field(inner, part.name, part.type, None, f"{at}.{part.name}"))
+                (
+                    part.name,
+                    self.field(inner, part.name, part.type, None, f"{column_path}.{part.name}"),
+                )
                 for part in column
             ]
-            return _checked(
+            return _checking_reader(
                 inner,
                 [name for name, _ in fields],
                 lambda value, path: {name: get(value, path) for name, get in fields},
             )
         if inner is not None and is_wrapper(inner):
-            read = self._value(inner.fields_by_name["value"], column, epoch, at)
-            return _checked(inner, ("value",), lambda value, path: read(value.value, path))
+            read = self._value(inner.fields_by_name["value"], column, epoch, column_path)
+            return _checking_reader(inner, ("value",), lambda value, path: read(value.value, path))
         if not _scalar_fits(field, column, epoch):
-            self.wrong.append(f"{at}: {_words(field)} can't become {column}")
+            self.problems.append(f"{column_path}: {_words(field)} can't become {column}")
             return _null
         if inner is not None:
-            return _checked(inner, ("seconds", "nanos"), self._timestamp)
+            return _checking_reader(inner, ("seconds", "nanos"), self._timestamp)
         if kind == "enum" and column == pa.string():
             return _enum(
                 {number: value.name for number, value in field.enum_type.values_by_number.items()}
@@ -335,41 +346,41 @@ class _Fields:
         form = {32: "<f", 64: "<d"}[column.bit_width] if pa.types.is_floating(column) else None
 
         def read(number: int, path: str) -> Any:
-            held = (
+            fits = (
                 rule.low <= number <= rule.high
                 if form is None
                 else struct.unpack(form, struct.pack(form, number))[0] == number
             )
-            if not held:
+            if not fits:
                 raise RefusedValueError(
                     "out_of_range", f"Expected a number that a column of {column} can hold", path
                 )
             if form is not None:
                 return float(number)
-            whole, finer = divmod(number * rule.factor, rule.divisor)
+            converted, finer = divmod(number * rule.factor, rule.divisor)
             if finer:
-                self._truncation.needed(path)
-            return whole
+                self._truncation.note_cut(path)
+            return converted
 
         return read
 
     def _timestamp(self, value: Any, path: str) -> int:
         micros, finer = divmod(value.nanos, 1_000)
-        whole = value.seconds * 1_000_000 + micros
-        if not 0 <= value.nanos < 1_000_000_000 or not MIN_MICROS <= whole <= MAX_MICROS:
+        total_micros = value.seconds * 1_000_000 + micros
+        if not 0 <= value.nanos < 1_000_000_000 or not MIN_MICROS <= total_micros <= MAX_MICROS:
             raise RefusedValueError(
                 "out_of_range", "Expected a timestamp in the years 1 to 9999", path
             )
         if finer:
-            self._truncation.needed(path)
-        return int(whole)
+            self._truncation.note_cut(path)
+        return int(total_micros)
 
 
 def _null(_message: Any, _path: str) -> None:
     return None
 
 
-def _of(message: Any, name: str, path: str) -> Any:
+def _read_field(message: Any, name: str, path: str) -> Any:
     """Returns a field of a message. The library checks a proto2 string only when it is read."""
     try:
         return getattr(message, name)
@@ -401,21 +412,21 @@ def _sorted_map(message: Any, field: Any, path: str) -> list[tuple[Any, Any]]:
     from google.protobuf.message import DecodeError
     from google.protobuf.unknown_fields import UnknownFieldSet
 
-    known = getattr(message, field.name)
-    entries = dict(known.items())
-    for one in UnknownFieldSet(message):
-        if (one.field_number, one.wire_type) != (field.number, _SIZED):
+    parsed_entries = getattr(message, field.name)
+    entries = dict(parsed_entries.items())
+    for unknown_field in UnknownFieldSet(message):
+        if (unknown_field.field_number, unknown_field.wire_type) != (field.number, _SIZED):
             continue
         try:
-            entry = known.GetEntryClass().FromString(one.data)
+            entry = parsed_entries.GetEntryClass().FromString(unknown_field.data)
         except DecodeError:
             raise RefusedValueError(
                 "not_protobuf", "The bytes are no entry of a Protobuf map", path
             ) from None
-        _checked(field.message_type, ("key", "value"), lambda entry, _: entry)(entry, path)
+        _checking_reader(field.message_type, ("key", "value"), lambda entry, _: entry)(entry, path)
         if not entry.IsInitialized():
             raise RefusedValueError("missing", "Message misses required fields", path)
-        if entry.key in known:
+        if entry.key in parsed_entries:
             raise RefusedValueError(
                 "duplicate_key",
                 "Map has a key twice: in an entry with unknown fields, and in one without",

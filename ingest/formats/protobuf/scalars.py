@@ -1,6 +1,6 @@
 """Reads one value of Protobuf's encoding. Compiled.
 
-Each function may assume that `at` is at the value's first byte, and at most at `end`. It
+Each function may assume that `pos` is at the value's first byte, and at most at `end`. It
 returns the place after the value, or -1 if the message is left to the strict decoder.
 """
 
@@ -28,118 +28,120 @@ _LOW_HALF = 0xFFFF_FFFF
 
 
 @inlined
-def varint(data, at, end):
+def varint(data, pos, end):
     """Reads a number. Returns the place after it, or -1, and its 64 bits."""
-    if at < end and byte(data, at) < 128:
-        return at + 1, byte(data, at)
-    return long_varint(data, at, end)
+    if pos < end and byte(data, pos) < 128:
+        return pos + 1, byte(data, pos)
+    return long_varint(data, pos, end)
 
 
 @part
-def long_varint(data, at, end):
+def long_varint(data, pos, end):
     """Reads a number as `varint` does, also one of several bytes."""
     number = _U(0)
     for i in range(_NUMBER_BYTES):
-        if at >= end:
+        if pos >= end:
             return -1, 0
-        piece = byte(data, at)
+        piece = byte(data, pos)
         number |= _U(piece & 127) << _U(7 * i)
-        at += 1
+        pos += 1
         if piece < 128:
-            return (-1, 0) if i == _NUMBER_BYTES - 1 and piece > 1 else (at, np.int64(number))
+            return (-1, 0) if i == _NUMBER_BYTES - 1 and piece > 1 else (pos, np.int64(number))
     return -1, 0
 
 
 @inlined
-def tag(data, at, end):
+def tag(data, pos, end):
     """Reads a tag. Returns the place after it, or -1, and the tag.
 
     The tag is the field's number, and the wire type in the lowest three bits.
     """
-    begin = at
-    at, head = varint(data, at, end)
+    begin = pos
+    pos, head = varint(data, pos, end)
     return (
-        (-1, 0) if at < 0 or head < 0 or head > _LOW_HALF or at - begin > _TAG_BYTES else (at, head)
+        (-1, 0)
+        if pos < 0 or head < 0 or head > _LOW_HALF or pos - begin > _TAG_BYTES
+        else (pos, head)
     )
 
 
 @inlined
-def sized(data, at, end):
+def read_length(data, pos, end):
     """Reads a length. Returns the place after it, or -1, and the length.
 
     So many bytes are there before `end`.
     """
-    at, n = varint(data, at, end)
-    return (-1, 0) if at < 0 or n < 0 or n > end - at else (at, n)
+    pos, n = varint(data, pos, end)
+    return (-1, 0) if pos < 0 or n < 0 or n > end - pos else (pos, n)
 
 
 @part
-def passed_over(data, at, end, wire):
+def passed_over(data, pos, end, wire):
     """Skips a value. Returns the place after it, or -1; groups are left to the strict decoder."""
     if wire == 0:
-        at, _ = varint(data, at, end)
-        return at
+        pos, _ = varint(data, pos, end)
+        return pos
     if wire == 2:
-        at, n = sized(data, at, end)
-        return -1 if at < 0 else at + n
-    n = 8 if wire == 1 else 4 if wire == 5 else end - at + 1
-    return -1 if n > end - at else at + n
+        pos, n = read_length(data, pos, end)
+        return -1 if pos < 0 else pos + n
+    n = 8 if wire == 1 else 4 if wire == 5 else end - pos + 1
+    return -1 if n > end - pos else pos + n
 
 
 @inlined
-def raw(data, at, end, kind):
+def raw(data, pos, end, kind):
     """Reads a number. Returns the place after it, or -1, and the number.
 
     An unsigned number from 2**63 on is returned as the negative one with the same bits; a
     float as the bits of a double.
     """
     if kind <= BOOL:
-        at, number = varint(data, at, end)
+        pos, number = varint(data, pos, end)
         if kind <= UINT64:
-            return at, number
+            return pos, number
         if kind == INT32:
-            return at, np.int64(np.int32(number))
+            return pos, np.int64(np.int32(number))
         if kind == UINT32:
-            return at, number & _LOW_HALF
+            return pos, number & _LOW_HALF
         if kind == BOOL:
-            return at, np.int64(number != 0)
+            return pos, np.int64(number != 0)
         if kind == SINT32:
             number &= _LOW_HALF
-        return at, np.int64(_U(number) >> _U(1)) ^ -(number & 1)
+        return pos, np.int64(_U(number) >> _U(1)) ^ -(number & 1)
     if kind <= DOUBLE:
-        return (-1, 0) if end - at < 8 else (at + 8, np.int64(word_at(data, at)))
-    if end - at < 4:
+        return (-1, 0) if end - pos < 8 else (pos + 8, np.int64(word_at(data, pos)))
+    if end - pos < 4:
         return -1, 0
     if kind == FLOAT:
-        return at + 4, single(data, at)
+        return pos + 4, single(data, pos)
     bits = (
-        byte(data, at)
-        | byte(data, at + 1) << 8
-        | byte(data, at + 2) << 16
-        | byte(data, at + 3) << 24
+        byte(data, pos)
+        | byte(data, pos + 1) << 8
+        | byte(data, pos + 2) << 16
+        | byte(data, pos + 3) << 24
     )
-    return at + 4, bits if kind == FIXED32 else np.int64(np.int32(bits))
+    return pos + 4, bits if kind == FIXED32 else np.int64(np.int32(bits))
 
 
 @part
-def instant(data, at, end, truncates):
-    """Reads a google.protobuf.Timestamp from `at` to `end`.
+def instant(data, pos, end, truncates):
+    """Reads a google.protobuf.Timestamp from `pos` to `end`.
 
     Returns whether it is certain, its microseconds, and whether nanoseconds were cut off.
     """
     seconds = nanos = 0
-    while at < end:
-        head = byte(data, at)
+    while pos < end:
+        head = byte(data, pos)
         if head not in (8, 16):
             return False, 0, False
-        at, number = varint(data, at + 1, end)
-        if at < 0:
+        pos, number = varint(data, pos + 1, end)
+        if pos < 0:
             return False, 0, False
         if head == 8:
             seconds = number
         else:
             nanos = int(np.int32(number))
-    cut = nanos % 1_000 != 0
+    is_cut = nanos % 1_000 != 0
     if (
         nanos < 0
         or nanos >= 1_000_000_000
@@ -148,4 +150,8 @@ def instant(data, at, end, truncates):
     ):
         return False, 0, False
     micros = seconds * 1_000_000 + nanos // 1_000
-    return micros >= MIN_MICROS and micros <= MAX_MICROS and (truncates or not cut), micros, cut
+    return (
+        micros >= MIN_MICROS and micros <= MAX_MICROS and (truncates or not is_cut),
+        micros,
+        is_cut,
+    )

@@ -8,7 +8,7 @@ number of times.
 
 The state of a message being scanned:
 
-- `at`: the next byte. It is -1 once the message isn't taken; every function below may
+- `pos`: the next byte. It is -1 once the message isn't taken; every function below may
   assume that it isn't.
 - `end`, `table`: the end and the table of the innermost message that is open. Nothing
   from `end` on is read.
@@ -19,8 +19,8 @@ The state of a message being scanned:
 - `bits`: which of the fields that have bits have come in the innermost open message.
 - `entry`: the next entry. `state[ENTRIES]` changes only when the message is
   taken, so the entries of another message are overwritten.
-- `left`: what the other items of the message may still cost (shared/budget.py);
-  `inner_left`: what its other messages inside may still cost (budget.py).
+- `cost_budget`: what the other items of the message may still cost (shared/budget.py);
+  `message_budget`: what its other messages inside may still cost (budget.py).
 - `row`: the place of the numbers of the field being read; `op`: its operation.
 
 Functions return -1 for a place if the message isn't taken.
@@ -31,7 +31,7 @@ from __future__ import annotations
 import numpy as np
 
 from windrow.ingest.formats.protobuf.budget import inner_budget
-from windrow.ingest.formats.protobuf.scalars import instant, passed_over, raw, sized, tag
+from windrow.ingest.formats.protobuf.scalars import instant, passed_over, raw, read_length, tag
 from windrow.ingest.formats.protobuf.tables import (
     BITS,
     COST,
@@ -111,10 +111,10 @@ def sparse_field(numbers, table, number):
     unknown = numbers[np.uintp(begin + 2 * high)]
     while low < high:
         middle = (low + high) >> 1
-        other = numbers[np.uintp(begin + 2 * middle)]
-        if other == number:
+        middle_number = numbers[np.uintp(begin + 2 * middle)]
+        if middle_number == number:
             return numbers[np.uintp(begin + 2 * middle + 1)]
-        if other < number:
+        if middle_number < number:
             low = middle + 1
         else:
             high = middle
@@ -132,9 +132,9 @@ def open_lists(inner_spaces, spaces, numbers, state):
 @inlined
 def next_item(row, spaces, numbers, state):
     """Counts one more item of a list or map; returns which value of its nodes it is."""
-    at = np.uintp(ITEMS + numbers[np.uintp(row + SPACE)])
-    index = state[at]
-    state[at] += 1
+    counter = np.uintp(ITEMS + numbers[np.uintp(row + SPACE)])
+    index = state[counter]
+    state[counter] += 1
     open_lists(numbers[np.uintp(row + INNER_SPACES)], spaces, numbers, state)
     return index
 
@@ -148,29 +148,33 @@ def put_length(row, index, spaces, numbers, state, entries, entry):
 
 
 @inlined
-def value(data, at, end, row, op, index, frame, numbers, state, entries, entry):
+def value(data, pos, end, row, op, index, frame, numbers, state, entries, entry):
     """Scans one value, other than a message; its tag is read.
 
     Returns the place after it, or -1, and the next entry.
     """
     kind, node = numbers[np.uintp(row + KIND)], numbers[np.uintp(row + NODE)]
     if kind == SIZED:
-        at, n = sized(data, at, end)
-        if at < 0:
+        pos, n = read_length(data, pos, end)
+        if pos < 0:
             return -1, entry
         if op == INSTANT:
-            sure, number, cut = instant(data, at, at + n, numbers[np.uintp(row + LOW)] == 1)
+            is_exact, number, is_cut = instant(
+                data, pos, pos + n, numbers[np.uintp(row + LOW)] == 1
+            )
             entry = put(entries, entry, node, index, number)
-            return at + n if sure else -1, put(entries, entry, 0, state[ITEMS], 1) if cut else entry
-        if op != OCTETS_ANY and not is_utf8(data, at, at + n):
+            return pos + n if is_exact else -1, put(
+                entries, entry, 0, state[ITEMS], 1
+            ) if is_cut else entry
+        if op != OCTETS_ANY and not is_utf8(data, pos, pos + n):
             return -1, entry
         if op == KEY:
-            state[frame + FRAME_KEY] = at << 32 | n << 1
+            state[frame + FRAME_KEY] = pos << 32 | n << 1
         if node >= 0:
-            entry = put(entries, entry, node, index, at << 32 | n << 1)
-        return at + n, entry
-    at, number = raw(data, at, end, kind)
-    if at < 0:
+            entry = put(entries, entry, node, index, pos << 32 | n << 1)
+        return pos + n, entry
+    pos, number = raw(data, pos, end, kind)
+    if pos < 0:
         return -1, entry
     if op == TABLE:
         if number < numbers[np.uintp(row + LOW)] or number > numbers[np.uintp(row + HIGH)]:
@@ -185,7 +189,7 @@ def value(data, at, end, row, op, index, frame, numbers, state, entries, entry):
         if number < 0 and signless and not numbers[np.uintp(row + LOW)]:
             return -1, entry
         entry = put(entries, entry, node, index, number)
-        return at, put(entries, entry, node, index, 0 if signless else number >> 63)
+        return pos, put(entries, entry, node, index, 0 if signless else number >> 63)
     elif op != BITS:  # a number within the column's bounds, so there is a node
         if number < 0 and kind in SIGNLESS:
             return -1, entry
@@ -201,59 +205,79 @@ def value(data, at, end, row, op, index, frame, numbers, state, entries, entry):
             number //= abs(factor)
         else:
             number = np.float64(number).view(np.int64) if op == NUMBER_FLOAT else number * factor
-    return at, put(entries, entry, node, index, number) if node >= 0 else entry
+    return pos, put(entries, entry, node, index, number) if node >= 0 else entry
 
 
 @inlined
-def values(data, at, end, row, op, index, frame, left, spaces, numbers, state, entries, entry):
+def values(
+    data, pos, end, row, op, index, frame, cost_budget, spaces, numbers, state, entries, entry
+):
     """Scans the values that are packed up to `end`; there is at least one.
 
     Returns the place after them, or -1, the rest of the budget, and the next entry.
     """
     listed = numbers[np.uintp(row + LENGTHS)] >= 0
     while True:
-        own = index
-        if listed and at < end:
-            own = next_item(row, spaces, numbers, state)
-            left -= numbers[np.uintp(row + COST)]
-            if left < 0:
-                return -1, left, entry
-        at, entry = value(data, at, end, row, op, own, frame, numbers, state, entries, entry)
-        if at < 0 or at >= end:
-            return at, left, entry
+        value_index = index
+        if listed and pos < end:
+            value_index = next_item(row, spaces, numbers, state)
+            cost_budget -= numbers[np.uintp(row + COST)]
+            if cost_budget < 0:
+                return -1, cost_budget, entry
+        pos, entry = value(
+            data, pos, end, row, op, value_index, frame, numbers, state, entries, entry
+        )
+        if pos < 0 or pos >= end:
+            return pos, cost_budget, entry
 
 
 @part
-def packed(data, at, end, row, op, index, frame, left, spaces, numbers, state, entries, entry):
+def scan_packed(
+    data, pos, end, row, op, index, frame, cost_budget, spaces, numbers, state, entries, entry
+):
     """Scans packed values, which may be none, and writes the length of their list.
 
     Returns the same as `values`.
     """
-    if at < end:
-        at, left, entry = values(
-            data, at, end, row, op, index, frame, left, spaces, numbers, state, entries, entry
+    if pos < end:
+        pos, cost_budget, entry = values(
+            data,
+            pos,
+            end,
+            row,
+            op,
+            index,
+            frame,
+            cost_budget,
+            spaces,
+            numbers,
+            state,
+            entries,
+            entry,
         )
-    if at >= 0 and numbers[np.uintp(row + LENGTHS)] >= 0:
+    if pos >= 0 and numbers[np.uintp(row + LENGTHS)] >= 0:
         entry = put_length(row, index, spaces, numbers, state, entries, entry)
-    return at, left, entry
+    return pos, cost_budget, entry
 
 
 @inlined
-def entered(at, own, table, end, index, bits, row, frame, numbers, state, entries, entry):
+def enter_message(
+    pos, value_index, table, end, index, bits, row, frame, numbers, state, entries, entry
+):
     """Fills the frame of a message inside, and writes that the message is present.
 
-    `own`: which value of its nodes the message is; the other arguments are the state of
+    `value_index`: which value of its nodes the message is; the other arguments are the state of
     the message around it. Returns the next entry.
     """
     state[frame + FRAME_TABLE], state[frame + FRAME_END] = table, end
     state[frame + FRAME_INDEX], state[frame + FRAME_BITS] = index, bits
     keyed = numbers[np.uintp(numbers[np.uintp(row + INNER)] + KEYED)] >= 0
     state[frame + FRAME_LENGTHS] = numbers[np.uintp(row + LENGTHS)] if keyed else -1
-    state[frame + FRAME_PARENT], state[frame + FRAME_KEY] = index, at << 32
+    state[frame + FRAME_PARENT], state[frame + FRAME_KEY] = index, pos << 32
     node = numbers[np.uintp(row + NODE)]
     if node >= 0:
         for _ in range(numbers[np.uintp(row + FACTOR)]):
-            entry = put(entries, entry, node, own, 0)
+            entry = put(entries, entry, node, value_index, 0)
     return entry
 
 
@@ -264,8 +288,8 @@ def may_end(data, end, table, frame, bits, numbers, state, keys):
     It must have all required fields. An entry of a map must also have a key that is new
     in the map: two keys with the same hash count as equal.
     """
-    needs = numbers[np.uintp(table + NEEDS)]
-    if bits & needs != needs:
+    needed_bits = numbers[np.uintp(table + NEEDS)]
+    if bits & needed_bits != needed_bits:
         return False
     if frame < FRAMES or state[frame + FRAME_LENGTHS] < 0:
         return True
@@ -273,13 +297,24 @@ def may_end(data, end, table, frame, bits, numbers, state, keys):
         state[frame + FRAME_KEY],
         state[frame + FRAME_LENGTHS] << 32 | state[frame + FRAME_PARENT],
     )
-    own = hash_of(data, key >> 32, (key & 0xFFFF_FFFF) >> 1, end, map_of)
-    return is_first(own, state[MESSAGES], state[KEYS_MASK], keys)
+    key_hash = hash_of(data, key >> 32, (key & 0xFFFF_FFFF) >> 1, end, map_of)
+    return is_first(key_hash, state[MESSAGES], state[KEYS_MASK], keys)
 
 
 @inlined
 def message(
-    data, at, end, table, inner_spaces, left, inner_left, spaces, numbers, state, entries, keys
+    data,
+    pos,
+    end,
+    table,
+    inner_spaces,
+    cost_budget,
+    message_budget,
+    spaces,
+    numbers,
+    state,
+    entries,
+    keys,
 ):
     """Scans one message; returns 0 if it isn't a row, else `TAKEN` or `IGNORING`.
 
@@ -288,8 +323,8 @@ def message(
     frame, index, bits, entry = FRAMES - FRAME, state[ITEMS], 0, state[ENTRIES]
     columnless = 0  # negative once a field has come that no column is for
     open_lists(inner_spaces, spaces, numbers, state)
-    while at >= 0:
-        if at == end:
+    while pos >= 0:
+        if pos == end:
             if not may_end(data, end, table, frame, bits, numbers, state, keys):
                 return 0
             if frame < FRAMES:
@@ -299,11 +334,11 @@ def message(
             index, bits = state[frame + FRAME_INDEX], state[frame + FRAME_BITS]
             frame -= FRAME
             continue
-        at, head = tag(data, at, end)
+        pos, head = tag(data, pos, end)
         row, wire = field_of(numbers, table, head >> 3), head & 7
         if row < 0:
             columnless = -1 if row == UNKNOWN else columnless
-            at = passed_over(data, at, end, wire) if at >= 0 and row != DOUBTFUL else -1
+            pos = passed_over(data, pos, end, wire) if pos >= 0 and row != DOUBTFUL else -1
             continue
         op = numbers[np.uintp(row + OP)]
         if op == STRICT or bits & numbers[np.uintp(row + ONCE)]:
@@ -311,17 +346,17 @@ def message(
         columnless |= numbers[np.uintp(row + NODE)] & numbers[np.uintp(row + LENGTHS)]
         if wire != numbers[np.uintp(row + WIRE)]:
             if wire == 2 and numbers[np.uintp(row + REPEATED)]:
-                at, n = sized(data, at, end)
-                if at >= 0:
-                    at, left, entry = packed(
+                pos, n = read_length(data, pos, end)
+                if pos >= 0:
+                    pos, cost_budget, entry = scan_packed(
                         data,
-                        at,
-                        at + n,
+                        pos,
+                        pos + n,
                         row,
                         op,
                         index,
                         frame,
-                        left,
+                        cost_budget,
                         spaces,
                         numbers,
                         state,
@@ -331,47 +366,62 @@ def message(
             else:  # where a column is for the field, the strict decoder refuses the message
                 read = numbers[np.uintp(row + NODE)] >= 0 or numbers[np.uintp(row + LENGTHS)] >= 0
                 keyed = numbers[np.uintp(table + KEYED)] >= 0
-                at = -1 if read or keyed else passed_over(data, at, end, wire)
+                pos = -1 if read or keyed else passed_over(data, pos, end, wire)
             continue
         bits |= numbers[np.uintp(row + SETS)]
-        inner_left -= numbers[np.uintp(row + MESSAGE_COST)]
-        own = index
+        message_budget -= numbers[np.uintp(row + MESSAGE_COST)]
+        value_index = index
         if numbers[np.uintp(row + LENGTHS)] >= 0:
-            own = next_item(row, spaces, numbers, state)
-            left -= numbers[np.uintp(row + COST)]
+            value_index = next_item(row, spaces, numbers, state)
+            cost_budget -= numbers[np.uintp(row + COST)]
             entry = put_length(row, index, spaces, numbers, state, entries, entry)
-        if inner_left < 0 or left < 0:
+        if message_budget < 0 or cost_budget < 0:
             return 0
         if op != MESSAGE:
-            at, entry = value(data, at, end, row, op, own, frame, numbers, state, entries, entry)
+            pos, entry = value(
+                data, pos, end, row, op, value_index, frame, numbers, state, entries, entry
+            )
             continue
-        at, n = sized(data, at, end)
+        pos, n = read_length(data, pos, end)
         frame += FRAME
         if frame >= ITEMS:
             return 0
-        entry = entered(
-            at, own, table, end, index, bits, row, frame, numbers, state, entries, entry
+        entry = enter_message(
+            pos, value_index, table, end, index, bits, row, frame, numbers, state, entries, entry
         )
-        table, end, index, bits = numbers[np.uintp(row + INNER)], at + n, own, 0
+        table, end, index, bits = numbers[np.uintp(row + INNER)], pos + n, value_index, 0
     return 0
 
 
 @part
-def message_or_nothing(data, at, end, table, inner_spaces, left, numbers, state, entries, keys):
+def message_or_nothing(
+    data, pos, end, table, inner_spaces, cost_budget, numbers, state, entries, keys
+):
     """Scans one message as `message` does. If it isn't a row, the state is as before it."""
     # the loops are written out as in Avro's scanner
     spaces = state[SPACES]
     for space in range(ITEMS, ITEMS + spaces):
         state[space + spaces] = state[space]
     state[MESSAGES] += 1
-    state[KEYS_MASK] = _room_for_keys(end - at) - 1
-    inner_left = _inner_budget(end - at)
-    taken = message(
-        data, at, end, table, inner_spaces, left, inner_left, spaces, numbers, state, entries, keys
+    state[KEYS_MASK] = _room_for_keys(end - pos) - 1
+    message_budget = _inner_budget(end - pos)
+    verdict = message(
+        data,
+        pos,
+        end,
+        table,
+        inner_spaces,
+        cost_budget,
+        message_budget,
+        spaces,
+        numbers,
+        state,
+        entries,
+        keys,
     )
-    if taken:
+    if verdict:
         state[ITEMS] += 1
-        return taken
+        return verdict
     for space in range(ITEMS, ITEMS + spaces):
         state[space] = state[space + spaces]
     return 0
@@ -391,14 +441,14 @@ def message_or_nothing(data, at, end, table, inner_spaces, left, numbers, state,
         uint8[::1],
     )
 )
-def scan(data, begins, ends, table, inner_spaces, numbers, state, entries, keys, taken):
-    """Scans the messages between `begins` and `ends`; notes in `taken` which are rows.
+def scan(data, begins, ends, table, inner_spaces, numbers, state, entries, keys, verdicts):
+    """Scans the messages between `begins` and `ends`; notes in `verdicts` which are rows.
 
     It also notes there which of these have fields that no column is for.
 
     `table`, `inner_spaces`: the tables' `root` and `inner_spaces`.
     """
-    begin_at, end_at, taken_at = memory(begins), memory(ends), memory(taken)
+    begin_at, end_at, verdicts_at = memory(begins), memory(ends), memory(verdicts)
     data_at, numbers_at, state_at, entries_at, keys_at = (
         memory(data),
         memory(numbers),
@@ -407,8 +457,17 @@ def scan(data, begins, ends, table, inner_spaces, numbers, state, entries, keys,
         memory(keys),
     )
     for i in range(len(begins)):
-        at, end = np.int64(begin_at[i]), np.int64(end_at[i])
-        left = _budget(end - at)
-        taken_at[i] = message_or_nothing(
-            data_at, at, end, table, inner_spaces, left, numbers_at, state_at, entries_at, keys_at
+        pos, end = np.int64(begin_at[i]), np.int64(end_at[i])
+        cost_budget = _budget(end - pos)
+        verdicts_at[i] = message_or_nothing(
+            data_at,
+            pos,
+            end,
+            table,
+            inner_spaces,
+            cost_budget,
+            numbers_at,
+            state_at,
+            entries_at,
+            keys_at,
         )

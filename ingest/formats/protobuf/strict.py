@@ -105,14 +105,21 @@ def _inside(value: Any) -> Iterator[tuple[str | None, Any]]:
     message, kind = value if isinstance(value, tuple) else (b"", None)
     if isinstance(value, list):
         yield from ((None, item) for item in value)
-    for one in UnknownFieldSet(Empty.FromString(message)):
-        field = None if kind is None else kind.fields_by_number.get(one.field_number)
+    for unknown_field in UnknownFieldSet(Empty.FromString(message)):
+        field = None if kind is None else kind.fields_by_number.get(unknown_field.field_number)
         if field is None:
-            yield str(one.field_number), None
+            yield str(unknown_field.field_number), None
             continue
-        below = field.message_type
-        inside = (one.data, below) if below is not None and isinstance(one.data, bytes) else None
-        yield field.name, [inside] if field.is_repeated and not is_map(field) else inside
+        inner_type = field.message_type
+        inner_values = (
+            (unknown_field.data, inner_type)
+            if inner_type is not None and isinstance(unknown_field.data, bytes)
+            else None
+        )
+        yield (
+            field.name,
+            [inner_values] if field.is_repeated and not is_map(field) else inner_values,
+        )
 
 
 def _with_numbers_for_enums(kind: Any) -> Any:
@@ -121,9 +128,9 @@ def _with_numbers_for_enums(kind: Any) -> Any:
 
     database, files = descriptor_database.DescriptorDatabase(), [kind.file]
     for file in files:
-        files += [one for one in file.dependencies if one not in files]
-        made = descriptor_pb2.FileDescriptorProto.FromString(file.serialized_pb)
-        messages = list(made.message_type)
+        files += [dependency for dependency in file.dependencies if dependency not in files]
+        file_proto = descriptor_pb2.FileDescriptorProto.FromString(file.serialized_pb)
+        messages = list(file_proto.message_type)
         for message in messages:
             messages += message.nested_type
             for field in message.field:
@@ -131,5 +138,5 @@ def _with_numbers_for_enums(kind: Any) -> Any:
                     field.type = field.TYPE_INT32
                     field.ClearField("type_name")
                     field.ClearField("default_value")
-        database.Add(made)
+        database.Add(file_proto)
     return descriptor_pool.DescriptorPool(database).FindMessageTypeByName(kind.full_name)

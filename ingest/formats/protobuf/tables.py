@@ -231,7 +231,7 @@ def field_tables(kind: Any, columns: Columns) -> FieldTables:
 class _Type:
     """Message type whose table is being written.
 
-    - `wanted`: the nodes that its fields are read into, by the fields' names.
+    - `node_by_field`: the nodes that its fields are read into, by the fields' names.
     - `unwrapped`: True if it is a wrapper, and its value is the column's.
     - `used`: how many bits it uses. A bit notes that a field, or a member of a oneof,
       has come. If there are more than `_MOST_BITS`, the others share the last bit: then the
@@ -239,7 +239,7 @@ class _Type:
     - `needs`: the bits that must be set at the end of a message.
     """
 
-    wanted: Mapping[str, Node]
+    node_by_field: Mapping[str, Node]
     unwrapped: bool
     used: int = 0
     needs: int = 0
@@ -291,10 +291,10 @@ class _TableWriter:
         It is a loop, so that deeply nested types don't recurse here.
         """
         while self._empty:
-            place, kind, node = self._empty.pop()
-            self._fill(place, kind, self._opened(node))
+            table, kind, node = self._empty.pop()
+            self._fill(table, kind, self._opened(node))
             if node is not None and node.kind == MAP:
-                self.numbers[place + KEYED] = node.children[0].number
+                self.numbers[table + KEYED] = node.children[0].number
 
     @staticmethod
     def _opened(node: Node | None) -> _Type:
@@ -310,22 +310,22 @@ class _TableWriter:
         self.numbers += numbers
         return len(self.numbers) - len(numbers)
 
-    def _fill(self, place: int, kind: Any, of: _Type) -> None:
-        below = max((f.number for f in kind.fields if f.number < _DENSE_BELOW), default=0) + 1
+    def _fill(self, table: int, kind: Any, type_state: _Type) -> None:
+        dense_end = max((f.number for f in kind.fields if f.number < _DENSE_BELOW), default=0) + 1
         # Protobuf's library may know an extension with this number
-        unknown = UNCOUNTED if of.unwrapped or _is_entry(kind) else UNKNOWN
+        unknown = UNCOUNTED if type_state.unwrapped or _is_entry(kind) else UNKNOWN
         unknown = DOUBTFUL if kind.is_extendable else unknown
-        dense = [DOUBTFUL] + [unknown] * (below - 1)  # a field can't have the number 0
+        dense = [DOUBTFUL] + [unknown] * (dense_end - 1)  # a field can't have the number 0
         sparse = []
-        for each in kind.fields:
-            at = self._field(each, of)
-            if each.number < _DENSE_BELOW:
-                dense[each.number] = at
+        for member in kind.fields:
+            row_begin = self._field(member, type_state)
+            if member.number < _DENSE_BELOW:
+                dense[member.number] = row_begin
             else:
-                sparse.append((each.number, at))
+                sparse.append((member.number, row_begin))
         pairs = [number for pair in sorted(sparse) for number in pair]
-        self.numbers[place : place + TYPE] = [
-            of.needs,
+        self.numbers[table : table + TYPE] = [
+            type_state.needs,
             len(dense),
             self._put(dense),
             len(sparse),
@@ -333,7 +333,7 @@ class _TableWriter:
             NOBODY,
         ]
 
-    def _field(self, one: Any, of: _Type) -> int:
+    def _field(self, descriptor: Any, type_state: _Type) -> int:
         row = dict.fromkeys(range(FIELD), 0) | {
             NODE: NOBODY,
             LENGTHS: NOBODY,
@@ -341,52 +341,54 @@ class _TableWriter:
             HIGH: (1 << 63) - 1,
             FACTOR: 1,
         }
-        name, node = TYPES[one.type], of.wanted.get(one.name)
+        name, node = TYPES[descriptor.type], type_state.node_by_field.get(descriptor.name)
         value = node
-        if one.is_repeated:
-            value = self._repeated(row, node)
+        if descriptor.is_repeated:
+            value = self._write_repeated(row, node)
         else:
-            row[SETS] = row[ONCE] = self._bit(one, node, of)
-            of.needs |= row[SETS] if one.is_required else 0
-            if node is not None and not of.unwrapped:
-                self._default(row, one, node, of)
+            row[SETS] = row[ONCE] = self._bit(descriptor, node, type_state)
+            type_state.needs |= row[SETS] if descriptor.is_required else 0
+            if node is not None and not type_state.unwrapped:
+                self._default(row, descriptor, node, type_state)
             if (
-                _is_entry(one.containing_type)
-                and one.message_type is not None
-                and any(f.is_required for f in one.message_type.fields)
+                _is_entry(descriptor.containing_type)
+                and descriptor.message_type is not None
+                and any(f.is_required for f in descriptor.message_type.fields)
             ):
                 # an entry without a value gets an empty message, which the library
                 # refuses: its required fields aren't set
-                self._must(row, of)
+                self._must(row, type_state)
         # a map that becomes a list is in the order of its keys, which only strict.py sorts
-        if name == "group" or (value is not None and is_map(one) and value.kind != MAP):
+        if name == "group" or (value is not None and is_map(descriptor) and value.kind != MAP):
             row[OP] = STRICT
         else:
             row[KIND] = _KINDS[name]
             row[WIRE] = _WIRES.get(row[KIND], 0)
-            row.update(self._value(one, value))
+            row.update(self._value(descriptor, value))
         return self._put([row[i] for i in range(FIELD)])
 
     @staticmethod
-    def _bit(one: Any, node: Node | None, of: _Type) -> int:
+    def _bit(descriptor: Any, node: Node | None, type_state: _Type) -> int:
         """Returns the bit of a field that the pass takes only once, or 0.
 
         A second message would be merged into the first one, and a second member of a
         oneof would replace the first one: the strict decoder does that.
         """
-        group = one.containing_oneof
+        group = descriptor.containing_oneof
         if (
             group is not None
             and len(group.fields) > 1
-            and any(member.name in of.wanted for member in group.fields)
+            and any(member.name in type_state.node_by_field for member in group.fields)
         ):
-            if group.name not in of.of_oneofs:
-                of.of_oneofs[group.name] = of.new()
-            return of.of_oneofs[group.name]
-        is_new = one.is_required or (node is not None and one.message_type is not None)
-        return of.new() if is_new else 0
+            if group.name not in type_state.of_oneofs:
+                type_state.of_oneofs[group.name] = type_state.new()
+            return type_state.of_oneofs[group.name]
+        is_new = descriptor.is_required or (
+            node is not None and descriptor.message_type is not None
+        )
+        return type_state.new() if is_new else 0
 
-    def _repeated(self, row: dict[int, int], node: Node | None) -> Node | None:
+    def _write_repeated(self, row: dict[int, int], node: Node | None) -> Node | None:
         """Returns the node that an item is read into; for a map's entries the map's own."""
         row[REPEATED] = 1
         if node is None:
@@ -400,9 +402,9 @@ class _TableWriter:
         self.defaults.append((node.number, 0))
         return node if node.kind == MAP else node.children[0]
 
-    def _value(self, one: Any, node: Node | None) -> Iterator[tuple[int, int]]:
+    def _value(self, descriptor: Any, node: Node | None) -> Iterator[tuple[int, int]]:
         """Yields the numbers of a field's row that say what is done with one value."""
-        inner, name = one.message_type, TYPES[one.type]
+        inner, name = descriptor.message_type, TYPES[descriptor.type]
         if inner is not None:
             yield MESSAGE_COST, message_cost(inner)
             if node is not None and pa.types.is_timestamp(node.type) and not is_wrapper(inner):
@@ -421,7 +423,7 @@ class _TableWriter:
             return
         yield NODE, node.number
         is_text = node.type == pa.string()
-        if is_text and one.name == "key" and _is_entry(one.containing_type):
+        if is_text and descriptor.name == "key" and _is_entry(descriptor.containing_type):
             yield OP, KEY
         elif name == "bytes" and is_text:
             yield OP, TEXT
@@ -443,7 +445,7 @@ class _TableWriter:
                     (FACTOR, -rule.divisor if self._finer == "truncate" else rule.divisor),
                 )
         elif name == "enum":
-            yield from self._enum(one.enum_type)
+            yield from self._enum(descriptor.enum_type)
 
     def _enum(self, kind: Any) -> Iterator[tuple[int, int]]:
         numbers = sorted(kind.values_by_number)
@@ -468,38 +470,38 @@ class _TableWriter:
         self.symbols += octets
         return len(self.symbols) - len(octets) << 32 | len(octets) << 1 | 1
 
-    def _default(self, row: dict[int, int], one: Any, node: Node, of: _Type) -> None:
+    def _default(self, row: dict[int, int], descriptor: Any, node: Node, type_state: _Type) -> None:
         """Notes what the column has if the field isn't set."""
-        in_entry = _is_entry(one.containing_type)
-        if one.message_type is not None and in_entry:
+        in_entry = _is_entry(descriptor.containing_type)
+        if descriptor.message_type is not None and in_entry:
             self.defaults.append((node.number, 0))
-        elif one.message_type is None and (
-            in_entry or not one.has_presence or one.has_default_value
+        elif descriptor.message_type is None and (
+            in_entry or not descriptor.has_presence or descriptor.has_default_value
         ):
-            value = self._default_value(one, node)
+            value = self._default_value(descriptor, node)
             if value == NO_VALUE:  # the column can't hold it: the strict decoder refuses it
-                self._must(row, of)
+                self._must(row, type_state)
             else:
                 self.defaults.append((node.number, value))
         elif node.required:
-            self._must(row, of)
+            self._must(row, type_state)
 
     @staticmethod
-    def _must(row: dict[int, int], of: _Type) -> None:
+    def _must(row: dict[int, int], type_state: _Type) -> None:
         """Makes the pass take only messages in which the field is set."""
-        own = of.new()
-        row[SETS] |= own
-        of.needs |= own
+        bit = type_state.new()
+        row[SETS] |= bit
+        type_state.needs |= bit
 
-    def _default_value(self, one: Any, node: Node) -> int:
-        name, value = TYPES[one.type], one.default_value
+    def _default_value(self, descriptor: Any, node: Node) -> int:
+        name, value = TYPES[descriptor.type], descriptor.default_value
         if name in {"string", "bytes"}:
             octets = value.encode() if isinstance(value, str) else value
             return (
                 self._symbol(octets) if node.type == pa.binary() or _is_text(octets) else NO_VALUE
             )
         if name == "enum" and node.type == pa.string():
-            return self._symbol(one.enum_type.values_by_number[value].name.encode())
+            return self._symbol(descriptor.enum_type.values_by_number[value].name.encode())
         if name in INTEGERS or name == "enum":
             rule = integer_rule(node.type, node.epoch)
             assert rule is not None  # `fields.reader` has accepted the column

@@ -98,13 +98,15 @@ class Gathered:
         `defaults`: nodes that have a value where there is no entry, each with this
         value.
         """
-        behind = np.array([int(counts[node.space]) if node.kind == WIDE else 0 for node in nodes])
+        high_shifts = np.array(
+            [int(counts[node.space]) if node.kind == WIDE else 0 for node in nodes]
+        )
         bases = np.cumsum(
             [
                 0,
                 *(
-                    int(counts[node.space]) + int(more) + _APART
-                    for node, more in zip(nodes, behind, strict=True)
+                    int(counts[node.space]) + int(extra_words) + _APART
+                    for node, extra_words in zip(nodes, high_shifts, strict=True)
                 ),
             ]
         )
@@ -114,7 +116,7 @@ class Gathered:
                 values[bases[number] : bases[number + 1]],
                 present[bases[number] : bases[number + 1]],
             ) = (value, 1)
-        ENTRIES_CODE.scatter(entries, count, behind, bases, values, present)
+        ENTRIES_CODE.scatter(entries, count, high_shifts, bases, values, present)
         return cls(copy_texts, counts, bases[:-1], values, present, by_key)
 
     def array(self, node: Node) -> pa.Array:
@@ -133,7 +135,7 @@ class Gathered:
             )
         if node.kind in {TEXT, LIST, MAP}:
             return self._lengths(node, values, present, valid, nulls)
-        stored = _stored(node, values, self.values[base + n : base + 2 * n])
+        stored = _to_stored(node, values, self.values[base + n : base + 2 * n])
         return pa.Array.from_buffers(node.type, n, [valid, pa.py_buffer(stored)], nulls)
 
     def _lengths(
@@ -174,12 +176,12 @@ def _by_key(offsets: npt.NDArray[np.int32], entries: Sequence[pa.Array]) -> list
     return [entry.take(order) for entry in entries]
 
 
-def _stored(
-    node: Node, values: npt.NDArray[np.int64], behind: npt.NDArray[np.int64]
+def _to_stored(
+    node: Node, values: npt.NDArray[np.int64], high_words: npt.NDArray[np.int64]
 ) -> npt.NDArray[np.generic]:
     """Values as Arrow has them in memory."""
     if node.kind in {DECIMAL, WIDE}:
-        return np.stack([values, behind if node.kind == WIDE else values >> 63], axis=1)
+        return np.stack([values, high_words if node.kind == WIDE else values >> 63], axis=1)
     if node.kind == BOOL:
         return np.packbits(values.astype(np.uint8), bitorder="little")
     if node.kind == FLOAT32:

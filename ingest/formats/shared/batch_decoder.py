@@ -90,21 +90,21 @@ class BatchDecoder:
         defaults: Mapping[str, pa.Scalar] = _NO_DEFAULTS,
         skip: int = 0,
     ) -> None:
-        self._whole, self._defaults, self._skip = schema, defaults, skip
+        self._full_schema, self._defaults, self._skip = schema, defaults, skip
         self.schema = pa.schema([field for field in schema if field.name not in defaults])
         self.fast, self.strict = fast, strict
 
     def decode(self, values: pa.BinaryArray, on_null: Literal["dead", "drop"]) -> Decoded:
         """The verdict on each message."""
         dead = _DeadLetters()
-        taken = self.by_fast_way(values)
+        fast_rows = self.decode_fast(values)
         strict_rows, dropped, cut, ignored = (
             _StrictRows(self.schema, dead),
             0,
-            np.flatnonzero(taken.mask)[taken.truncated].tolist(),
+            np.flatnonzero(fast_rows.mask)[fast_rows.truncated].tolist(),
             list[int](),
         )
-        for i in np.flatnonzero(~taken.mask).tolist():
+        for i in np.flatnonzero(~fast_rows.mask).tolist():
             message = values[i].as_py()
             if message is None and on_null == "drop":
                 dropped += 1
@@ -116,17 +116,17 @@ class BatchDecoder:
                 strict_rows.add(i, row, len(message or b""))
             except RefusedValueError as refusal:
                 dead.add(i, refusal)
-        rows, index = self._merged(taken, *strict_rows.arrays())
+        rows, index = self._merge_ways(fast_rows, *strict_rows.arrays())
         return Decoded(
             rows,
             pa.array(index, pa.int64()),
             *dead.arrays(),
             dropped,
             cut=np.array(sorted(cut), np.int64),
-            ignored=self._ignored(values, taken.ignored, ignored),
+            ignored=self._merge_ignored(values, fast_rows.ignored, ignored),
         )
 
-    def _ignored(
+    def _merge_ignored(
         self, values: pa.BinaryArray, fast: npt.NDArray[np.int64], strict: list[int]
     ) -> tuple[Ignored, ...]:
         """The messages of both ways with fields that no column is for."""
@@ -137,7 +137,7 @@ class BatchDecoder:
 
         return (Ignored(index, fields),) if len(index) else ()
 
-    def by_fast_way(self, values: pa.BinaryArray) -> Taken:
+    def decode_fast(self, values: pa.BinaryArray) -> Taken:
         """Runs the fast way; takes nothing if it isn't ready, or fails.
 
         Most likely memory ran out. The strict way needs little, and goes on alone.
@@ -162,25 +162,30 @@ class BatchDecoder:
         except Exception as error:  # no message may stop a window  # noqa: BLE001
             raise _undecodable(error) from None
 
-    def _merged(
-        self, taken: Taken, strict_rows: list[pa.Array], strict_index: list[int]
+    def _merge_ways(
+        self, fast_rows: Taken, strict_rows: list[pa.Array], strict_index: list[int]
     ) -> tuple[pa.RecordBatch, npt.NDArray[np.int64]]:
         """Rows of both ways in the order of the messages, and the message of each."""
-        index, columns = np.flatnonzero(taken.mask).astype(np.int64, copy=False), taken.columns
+        index, columns = (
+            np.flatnonzero(fast_rows.mask).astype(np.int64, copy=False),
+            fast_rows.columns,
+        )
         if strict_index:
-            both = np.concatenate([index, np.array(strict_index, np.int64)])
-            order = np.argsort(both, kind="stable")
+            merged_index = np.concatenate([index, np.array(strict_index, np.int64)])
+            order = np.argsort(merged_index, kind="stable")
             columns = [
                 pa.concat_arrays([c, m]).take(pa.array(order))
                 for c, m in zip(columns, strict_rows, strict=True)
             ]
-            index = both[order]
-        found = iter(columns)
-        whole = [
-            pa.repeat(self._defaults[name], len(index)) if name in self._defaults else next(found)
-            for name in self._whole.names
+            index = merged_index[order]
+        decoded_columns = iter(columns)
+        all_columns = [
+            pa.repeat(self._defaults[name], len(index))
+            if name in self._defaults
+            else next(decoded_columns)
+            for name in self._full_schema.names
         ]
-        return pa.RecordBatch.from_arrays(whole, schema=self._whole), index
+        return pa.RecordBatch.from_arrays(all_columns, schema=self._full_schema), index
 
 
 class _StrictRows:
@@ -261,5 +266,5 @@ class _DeadLetters:
         """Index, stage, reason and detail, in the order of the messages."""
         self._dead.sort()
         index, *words = list(zip(*self._dead, strict=True)) or [(), (), (), ()]
-        stage, reason, detail = (pa.array(of, pa.string()) for of in words)
+        stage, reason, detail = (pa.array(texts, pa.string()) for texts in words)
         return pa.array(index, pa.int64()), stage, reason, detail

@@ -34,12 +34,14 @@ def as_text(values: pa.BinaryArray) -> tuple[pa.StringArray, npt.NDArray[np.bool
     try:
         return values.cast(pa.string()), np.zeros(len(values), np.bool_)
     except pa.ArrowInvalid:
-        wrong = np.array(
+        invalid_mask = np.array(
             [value is not None and not _is_text(value) for value in values.to_pylist()], np.bool_
         )
         return (
-            pc.if_else(pa.array(wrong), pa.scalar(None, values.type), values).cast(pa.string()),
-            wrong,
+            pc.if_else(pa.array(invalid_mask), pa.scalar(None, values.type), values).cast(
+                pa.string()
+            ),
+            invalid_mask,
         )
 
 

@@ -59,11 +59,11 @@ def _unavailable(parts: Sequence[Decoded], order: pa.Int64Array) -> pa.ListArray
     if all(part.unavailable is None for part in parts):
         return None
     kind = pa.list_(pa.string())
-    each = [
+    lists = [
         pa.array([[]] * part.rows.num_rows, kind) if part.unavailable is None else part.unavailable
         for part in parts
     ]
-    return pa.concat_arrays(each).take(order)
+    return pa.concat_arrays(lists).take(order)
 
 
 def _deletes(parts: Sequence[Deletes], schema: pa.Schema, key: Sequence[str]) -> Deletes:

@@ -33,14 +33,14 @@ def put(entries, entry, node, index, value):
 
 
 @compiled((int64[::1], int64, int64[::1], int64[::1], int64[::1], uint8[::1]))
-def scatter(entries, count, behind, bases, values, present):
+def scatter(entries, count, high_shifts, bases, values, present):
     """Brings entries to the places of their nodes.
 
-    `behind`: how far behind a low half of a node the high one is; 0: it has none.
+    `high_shifts`: how far behind a low half of a node the high one is; 0: it has none.
     """
-    entries_at, behind_at, bases_at, values_at, present_at = (
+    entries_at, high_shifts_at, bases_at, values_at, present_at = (
         memory(entries),
-        memory(behind),
+        memory(high_shifts),
         memory(bases),
         memory(values),
         memory(present),
@@ -48,12 +48,12 @@ def scatter(entries, count, behind, bases, values, present):
     entry = 0
     while entry < count:
         node, index = entries_at[2 * entry] >> 32, entries_at[2 * entry] & 0xFFFF_FFFF
-        at = bases_at[node] + index
-        values_at[at] = entries_at[2 * entry + 1]
-        present_at[at] = 1
+        index_in_values = bases_at[node] + index
+        values_at[index_in_values] = entries_at[2 * entry + 1]
+        present_at[index_in_values] = 1
         entry += 1
-        if behind_at[node]:
-            values_at[at + behind_at[node]] = entries_at[2 * entry + 1]
+        if high_shifts_at[node]:
+            values_at[index_in_values + high_shifts_at[node]] = entries_at[2 * entry + 1]
             entry += 1
 
 
@@ -68,17 +68,17 @@ def add_lengths(values, present, offsets):
 
 
 @inlined
-def copy_octets(source, at, size, target, begin, end):
-    """Copies bytes from `at` on to those from `begin` to `end`, eight at a time.
+def copy_octets(source, pos, size, target, begin, end):
+    """Copies bytes from `pos` on to those from `begin` to `end`, eight at a time.
 
     `size`: bytes of the source. The target has eight bytes more.
     """
-    while begin < end and at + 8 <= size:
-        put_word(target, begin, word_at(source, at))
-        at, begin = at + 8, begin + 8
+    while begin < end and pos + 8 <= size:
+        put_word(target, begin, word_at(source, pos))
+        pos, begin = pos + 8, begin + 8
     while begin < end:
-        target[begin] = source[at]
-        at, begin = at + 1, begin + 1
+        target[begin] = source[pos]
+        pos, begin = pos + 1, begin + 1
 
 
 @compiled((OCTETS, OCTETS, int64[::1], uint8[::1], int32[::1], uint8[::1]))
@@ -93,8 +93,8 @@ def copy_texts(data, symbols, values, present, offsets, texts):
     for i in range(len(values)):
         if not present_at[i]:
             continue
-        at, begin, end = values_at[i] >> 32, np.int64(offsets_at[i]), np.int64(offsets_at[i + 1])
+        pos, begin, end = values_at[i] >> 32, np.int64(offsets_at[i]), np.int64(offsets_at[i + 1])
         if values_at[i] & 1:
-            copy_octets(symbols_at, at, len(symbols), target, begin, end)
+            copy_octets(symbols_at, pos, len(symbols), target, begin, end)
         else:
-            copy_octets(data_at, at, len(data), target, begin, end)
+            copy_octets(data_at, pos, len(data), target, begin, end)

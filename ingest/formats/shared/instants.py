@@ -1,6 +1,6 @@
 """Dates and instants from their texts.
 
-Compiled. `at` is the first byte of the value. -1 says: not certain. So does what the
+Compiled. `pos` is the first byte of the value. -1 says: not certain. So does what the
 strict way refuses, and what it takes only with effort.
 """
 
@@ -25,27 +25,31 @@ _FURTHEST = _U(MAX_MICROS)
 
 
 @part
-def two(data, at):
+def two(data, pos):
     """The number of two digits; below zero if they aren't digits."""
-    tens, ones = byte(data, at) - 48, byte(data, at + 1) - 48
+    tens, ones = byte(data, pos) - 48, byte(data, pos + 1) - 48
     return tens * 10 + ones if 0 <= tens <= 9 and 0 <= ones <= 9 else _NONE
 
 
 @part
-def civil(data, at):
+def civil(data, pos):
     """Days since 1970 of the ten bytes YYYY-MM-DD.
 
     `10 * _NONE`, below all days, if they are no date of the proleptic Gregorian
     calendar.
     """
-    year, month, day = two(data, at) * 100 + two(data, at + 2), two(data, at + 5), two(data, at + 8)
+    year, month, day = (
+        two(data, pos) * 100 + two(data, pos + 2),
+        two(data, pos + 5),
+        two(data, pos + 8),
+    )
     if (
         year < 1
         or month < 1
         or month > 12
         or day < 1
-        or byte(data, at + 4) != 45
-        or byte(data, at + 7) != 45
+        or byte(data, pos + 4) != 45
+        or byte(data, pos + 7) != 45
     ):
         return 10 * _NONE
     leap = month == 2 and year % 4 == 0 and (year % 100 != 0 or year % 400 == 0)
@@ -58,116 +62,116 @@ def civil(data, at):
 
 
 @part
-def day(data, at, end):
+def day(data, pos, end):
     """Reads a date, with or without a Z behind it.
 
     Returns the index behind it, or -1, and its days since 1970.
     """
-    days = civil(data, at) if at + 10 <= end else 10 * _NONE
+    days = civil(data, pos) if pos + 10 <= end else 10 * _NONE
     if days <= 10 * _NONE:
         return -1, 0
-    return at + 10 + (at + 10 < end and byte(data, at + 10) == _ZULU), days
+    return pos + 10 + (pos + 10 < end and byte(data, pos + 10) == _ZULU), days
 
 
 @part
-def instant(data, at, end, utc, truncates):
+def instant(data, pos, end, utc, truncates):
     """Reads a timestamp of ISO 8601, with a T or a blank between date and time.
 
     Only the end or a closing quote may follow. Returns the index behind it, or -1; its
     microseconds since 1970; and whether it was truncated. `utc`: whether it is UTC
     without an offset; else it needs one.
     """
-    between = byte(data, at + 10) if at + 16 <= end else 0
-    if (between | 32 != ord("t") and between != 32) or byte(data, at + 13) != 58:
+    separator = byte(data, pos + 10) if pos + 16 <= end else 0
+    if (separator | 32 != ord("t") and separator != 32) or byte(data, pos + 13) != 58:
         return -1, 0, False
-    days, hours, minutes, seconds = civil(data, at), two(data, at + 11), two(data, at + 14), 0
-    at += 16
-    fraction, cut = 0, False
-    if at + 3 <= end and byte(data, at) == 58:
-        seconds = two(data, at + 1)
-        at += 3
-        if at < end and byte(data, at) == 46:
-            at, fraction, cut = fraction_end(data, at + 1, end)
+    days, hours, minutes, seconds = civil(data, pos), two(data, pos + 11), two(data, pos + 14), 0
+    pos += 16
+    fraction, is_cut = 0, False
+    if pos + 3 <= end and byte(data, pos) == 58:
+        seconds = two(data, pos + 1)
+        pos += 3
+        if pos < end and byte(data, pos) == 46:
+            pos, fraction, is_cut = fraction_end(data, pos + 1, end)
     if (
         days <= 10 * _NONE
         or not (0 <= hours <= 23 and 0 <= minutes <= 59 and 0 <= seconds <= 59)
-        or (cut and not truncates)
+        or (is_cut and not truncates)
     ):
         return -1, 0, False
     micros = (((days * 24 + hours) * 60 + minutes) * 60 + seconds) * 1_000_000 + fraction
-    if not utc or at < 0 or (at < end and byte(data, at) != _QUOTE):
-        at, shift = offset_end(data, at, end)
+    if not utc or pos < 0 or (pos < end and byte(data, pos) != _QUOTE):
+        pos, shift = offset_end(data, pos, end)
         micros -= shift * 60_000_000
     return (
         (-1, 0, False)
-        if at < 0 or micros < MIN_MICROS or micros > MAX_MICROS
-        else (at, micros, cut)
+        if pos < 0 or micros < MIN_MICROS or micros > MAX_MICROS
+        else (pos, micros, is_cut)
     )
 
 
 @part
-def epoch(data, at, end, power, truncates):
+def epoch(data, pos, end, power, truncates):
     """Reads a number of units since 1970, of 10**power microseconds each.
 
     Returns the same as `instant`.
     """
-    at, what, negative, digits, shift = number(data, at, end)
+    pos, literal_kind, negative, digits, shift = number(data, pos, end)
     shift += power
-    if at < 0 or what == LONG or abs(shift) > _MOST_TENS:
+    if pos < 0 or literal_kind == LONG or abs(shift) > _MOST_TENS:
         return -1, 0, False
     tens = _U(1)
     for _ in range(abs(shift)):
         tens *= _U(10)
     if shift < 0:
-        whole, cut = digits // tens, digits % tens != _U(0)
+        magnitude, is_cut = digits // tens, digits % tens != _U(0)
     else:
         if digits > _FURTHEST // tens:
             return -1, 0, False
-        whole, cut = digits * tens, False
-    if whole > _FURTHEST or (cut and not truncates):
+        magnitude, is_cut = digits * tens, False
+    if magnitude > _FURTHEST or (is_cut and not truncates):
         return -1, 0, False
-    micros = -np.int64(whole) - cut if negative else np.int64(whole)
-    return (-1, 0, False) if micros < MIN_MICROS or micros > MAX_MICROS else (at, micros, cut)
+    micros = -np.int64(magnitude) - is_cut if negative else np.int64(magnitude)
+    return (-1, 0, False) if micros < MIN_MICROS or micros > MAX_MICROS else (pos, micros, is_cut)
 
 
 @part
-def fraction_end(data, at, end):
+def fraction_end(data, pos, end):
     """Reads the digits of a fraction of a second.
 
     Returns the index behind them, or -1 without any digit; the microseconds; and
     whether the digits are finer.
     """
-    begin, micros, unit, cut = at, 0, 100_000, False
-    while is_digit(data, at, end):
-        digit = byte(data, at) - 48
-        cut |= digit > 0 and unit == 0
+    begin, micros, unit, is_cut = pos, 0, 100_000, False
+    while is_digit(data, pos, end):
+        digit = byte(data, pos) - 48
+        is_cut |= digit > 0 and unit == 0
         micros += digit * unit
         unit //= 10
-        at += 1
-    return at if at > begin else -1, micros, cut
+        pos += 1
+    return pos if pos > begin else -1, micros, is_cut
 
 
 @part
-def offset_end(data, at, end):
+def offset_end(data, pos, end):
     """Reads an offset: Z, +HH:MM, +HHMM or +HH.
 
     Returns the index behind it, or -1, and its minutes.
     """
-    if at < 0 or at >= end:
+    if pos < 0 or pos >= end:
         return -1, 0
-    sign = byte(data, at)
+    sign = byte(data, pos)
     if sign | 32 == ord("z"):
-        return at + 1, 0
-    if sign not in (43, 45) or at + 3 > end:
+        return pos + 1, 0
+    if sign not in (43, 45) or pos + 3 > end:
         return -1, 0
-    hours, minutes = two(data, at + 1), 0
-    at += 3
-    colon = at < end and byte(data, at) == 58
-    if colon or is_digit(data, at, end):
-        at += colon
-        minutes = two(data, at) if at + 2 <= end else _NONE
-        at += 2
+    hours, minutes = two(data, pos + 1), 0
+    pos += 3
+    colon = pos < end and byte(data, pos) == 58
+    if colon or is_digit(data, pos, end):
+        pos += colon
+        minutes = two(data, pos) if pos + 2 <= end else _NONE
+        pos += 2
     if not (0 <= hours <= 23 and 0 <= minutes <= 59):
         return -1, 0
     shift = hours * 60 + minutes
-    return at, shift if sign == 43 else -shift
+    return pos, shift if sign == 43 else -shift

@@ -15,7 +15,7 @@ EPOCH = datetime(1970, 1, 1)  # arithmetic on UTC without the cost of zones  # n
 MIN_MICROS = (datetime(1, 1, 1) - EPOCH) // timedelta(microseconds=1)  # noqa: DTZ001
 MAX_MICROS = (datetime.max - EPOCH) // timedelta(microseconds=1)  # noqa: DTZ901
 MIN_DAYS, MAX_DAYS = (
-    each.toordinal() - date(1970, 1, 1).toordinal() for each in (date.min, date.max)
+    day.toordinal() - date(1970, 1, 1).toordinal() for day in (date.min, date.max)
 )
 
 
@@ -33,7 +33,7 @@ class IntegerRule:
     factor: int = 1
     divisor: int = 1
 
-    def within(self, low: int, high: int) -> IntegerRule:
+    def narrow(self, low: int, high: int) -> IntegerRule:
         """Returns the rule for integers of a type that has only `low` to `high`."""
         return IntegerRule(max(low, self.low), min(high, self.high), self.factor, self.divisor)
 
@@ -54,9 +54,9 @@ def column_rule(column: pa.DataType, unit: tuple[int, int] | None = None) -> Int
         half = 1 << column.bit_width - 1
         return IntegerRule(-half, half - 1)
     if pa.types.is_floating(column):
-        most = 1 << (53 if column.bit_width == 64 else 24)
-        return IntegerRule(-most, most)
+        largest = 1 << (53 if column.bit_width == 64 else 24)
+        return IntegerRule(-largest, largest)
     if pa.types.is_decimal(column) and column.scale == 0:
-        most = 10**column.precision - 1
-        return IntegerRule(-most, most)
+        largest = 10**column.precision - 1
+        return IntegerRule(-largest, largest)
     return None

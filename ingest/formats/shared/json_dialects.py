@@ -44,7 +44,7 @@ class Reading:
     - `non_numeric`: whether `NaN`, `Infinity` and `-Infinity`, bare or in quotes, are
       values of floats.
     - `unknown`: what becomes of a message with fields that the schema doesn't name.
-    - `alone`: whether a document that is no object is the value of the only column.
+    - `is_only_column`: whether a document that is no object is the value of the only column.
     - `stated`: whether the message's own schema gives the form, whatever the model
       says; `fields`, `items`: how values inside are read by it. Without such a schema
       all are read by the same rules.
@@ -57,7 +57,7 @@ class Reading:
     scale: int | None = None
     non_numeric: bool = False
     unknown: Unknown = "ignore"
-    alone: bool = False
+    is_only_column: bool = False
     stated: bool = False
     fields: tuple[tuple[str, Reading], ...] = ()
     items: Reading | None = None
@@ -75,10 +75,10 @@ class Reading:
 
         `epoch`, `zone`: those of the column in the model.
         """
-        own = (
+        stated_unit = (
             self.timestamps.removeprefix("epoch_") if self.timestamps.startswith("epoch_") else None
         )
-        return own if self.stated else None if zone is not None else epoch or own
+        return stated_unit if self.stated else None if zone is not None else epoch or stated_unit
 
     def field(self, name: str) -> Reading:
         """Rules for a field of an object; a map's values are its field `value`."""
@@ -91,7 +91,7 @@ class Reading:
 
 EXACT = Reading()
 """Strict JSON, and the fields of CSV."""
-JSON = Reading(alone=True)
+JSON = Reading(is_only_column=True)
 """Of `json` and `json-schema-confluent`; `coerce: lenient` and `allow_non_numeric_numbers` are
 options of theirs."""
 DEBEZIUM = Reading(dates="epoch_days", non_numeric=True)

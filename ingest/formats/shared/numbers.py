@@ -1,6 +1,6 @@
 """Numbers from their digits, exactly or not at all.
 
-Compiled. `at` is the first byte of the number; an index of -1 says: not certain.
+Compiled. `pos` is the first byte of the number; an index of -1 says: not certain.
 
 A double is made in one of two ways that are proven to round as IEEE 754 asks. If the
 digits and the power of ten are both exact doubles, one operation is enough (W. D.
@@ -65,64 +65,64 @@ _FIVES_LOW = np.array([five & (1 << 64) - 1 for five in _FIVES], np.uint64)
 
 
 @inlined
-def is_digit(data, at, end):
-    """Returns whether a digit is at `at`, before `end`."""
-    return at < end and 48 <= byte(data, at) <= 57
+def is_digit(data, pos, end):
+    """Returns whether a digit is at `pos`, before `end`."""
+    return pos < end and 48 <= byte(data, pos) <= 57
 
 
 @part
-def number(data, at, end):
+def number(data, pos, end):
     """Reads a number.
 
     Returns the index behind it, or -1; its kind; whether it is negative; its digits as
     an integer; and the power of ten that these are multiplied with.
     """
-    negative = at < end and byte(data, at) == 45
-    at += negative
-    digits, n, power, found = _U(0), 0, 0, WHOLE
-    if not is_digit(data, at, end):
+    negative = pos < end and byte(data, pos) == 45
+    pos += negative
+    digits, n, power, literal_kind = _U(0), 0, 0, WHOLE
+    if not is_digit(data, pos, end):
         return -1, LONG, negative, digits, power
-    if byte(data, at) == 48:
-        at += 1
+    if byte(data, pos) == 48:
+        pos += 1
     else:
-        while is_digit(data, at, end):
-            digits = digits * _U(10) + _U(byte(data, at) - 48)
-            at, n = at + 1, n + 1
-    if at < end and byte(data, at) == 46:
-        at, found = at + 1, FRACTION
-        begin = at
-        while is_digit(data, at, end):
-            digits = digits * _U(10) + _U(byte(data, at) - 48)
+        while is_digit(data, pos, end):
+            digits = digits * _U(10) + _U(byte(data, pos) - 48)
+            pos, n = pos + 1, n + 1
+    if pos < end and byte(data, pos) == 46:
+        pos, literal_kind = pos + 1, FRACTION
+        begin = pos
+        while is_digit(data, pos, end):
+            digits = digits * _U(10) + _U(byte(data, pos) - 48)
             # an overflow of too many digits may leave 0: so `n` decides, too
-            at, n = at + 1, n + (n > 0 or digits != 0)
-        power = begin - at
+            pos, n = pos + 1, n + (n > 0 or digits != 0)
+        power = begin - pos
         if not power:
             return -1, LONG, negative, digits, power
-    if at < end and byte(data, at) | 32 == 101:
-        found = FRACTION
-        at, exponent = exponent_end(data, at + 1, end)
+    if pos < end and byte(data, pos) | 32 == 101:
+        literal_kind = FRACTION
+        pos, exponent = exponent_end(data, pos + 1, end)
         power += exponent
-    return at, LONG if n > MOST_DIGITS else found, negative, digits, power
+    return pos, LONG if n > MOST_DIGITS else literal_kind, negative, digits, power
 
 
 @part
-def exponent_end(data, at, end):
+def exponent_end(data, pos, end):
     """Reads an exponent, behind its letter.
 
     Returns the index behind it, or -1, and the exponent. A far one is -1, too, since
     zeros behind the point may make up for it.
     """
-    negative = at < end and byte(data, at) == 45
-    at += negative or (at < end and byte(data, at) == 43)
-    if not is_digit(data, at, end):
+    negative = pos < end and byte(data, pos) == 45
+    pos += negative or (pos < end and byte(data, pos) == 43)
+    if not is_digit(data, pos, end):
         return -1, 0
     exponent = 0
-    while is_digit(data, at, end):
-        exponent = exponent * 10 + byte(data, at) - 48
+    while is_digit(data, pos, end):
+        exponent = exponent * 10 + byte(data, pos) - 48
         if exponent > _FAR:
             return -1, 0
-        at += 1
-    return at, -exponent if negative else exponent
+        pos += 1
+    return pos, -exponent if negative else exponent
 
 
 @inlined
@@ -139,26 +139,26 @@ def double(digits, power):
 
 
 @inlined
-def numeric(data, at, end, kind, low, high):
+def numeric(data, pos, end, kind, low, high):
     """Reads a number for a column of integers or floats.
 
     Returns the index behind it, or -1, and the column's value: an integer from `low` to
     `high`, or the bits of a double.
     """
-    at, what, negative, digits, power = number(data, at, end)
-    if at < 0 or what == LONG:
+    pos, literal_kind, negative, digits, power = number(data, pos, end)
+    if pos < 0 or literal_kind == LONG:
         return -1, 0
     if kind == INTEGER:
-        if what != WHOLE or digits > _U(1 << 63) - _U(not negative):
+        if literal_kind != WHOLE or digits > _U(1 << 63) - _U(not negative):
             return -1, 0
         value = -np.int64(digits) if negative else np.int64(digits)
-        return (-1, 0) if value < low or value > high else (at, value)
-    sure, size = double(digits, power)
-    if not sure or (kind == FLOAT32 and not rounds_alike(size)):
+        return (-1, 0) if value < low or value > high else (pos, value)
+    is_exact, size = double(digits, power)
+    if not is_exact or (kind == FLOAT32 and not rounds_alike(size)):
         return -1, 0
     if negative:
         size = -size
-    return at, np.float64(size).view(np.int64)
+    return pos, np.float64(size).view(np.int64)
 
 
 @inlined
@@ -219,8 +219,8 @@ def product(a, b):
     a_high, a_low, b_high, b_low = a >> half, a & mask, b >> half, b & mask
     low = a_low * b_low
     middle = a_high * b_low + (low >> half)
-    other = a_low * b_high + (middle & mask)
-    return a_high * b_high + (middle >> half) + (other >> half), (other << half) | (low & mask)
+    cross = a_low * b_high + (middle & mask)
+    return a_high * b_high + (middle >> half) + (cross >> half), (cross << half) | (low & mask)
 
 
 MOST_DECIMAL_TEXT = 1_000
@@ -228,24 +228,24 @@ MOST_DECIMAL_TEXT = 1_000
 
 
 @part
-def decimal(data, at, end, precision, scale):
+def decimal(data, pos, end, precision, scale):
     """Reads a decimal.
 
     Returns the index behind it, or -1, and the high and low half of its value times
     10**scale. A decimal with an exponent is not certain.
     """
-    begin, failed = at, (-1, _U(0), _U(0))
-    negative = at < end and byte(data, at) == 45
-    at += negative
-    if not is_digit(data, at, end):
+    begin, failed = pos, (-1, _U(0), _U(0))
+    negative = pos < end and byte(data, pos) == 45
+    pos += negative
+    if not is_digit(data, pos, end):
         return failed
     first, second, tens, n = _U(0), _U(0), _U(1), 0
     places = -1  # digits behind the point
-    leading = byte(data, at) == 48
-    while at < end and at - begin <= MOST_DECIMAL_TEXT:
-        c = byte(data, at)
+    leading = byte(data, pos) == 48
+    while pos < end and pos - begin <= MOST_DECIMAL_TEXT:
+        c = byte(data, pos)
         if c == 46 and places < 0:
-            if not is_digit(data, at + 1, end):
+            if not is_digit(data, pos + 1, end):
                 return failed
             places, leading = 0, False
         elif 48 <= c <= 57:
@@ -254,12 +254,12 @@ def decimal(data, at, end, precision, scale):
             if places < scale:
                 first, second, tens, n = with_digit(first, second, tens, n, c - 48)
                 places += places >= 0
-            if leading and is_digit(data, at + 1, end):
+            if leading and is_digit(data, pos + 1, end):
                 return failed
         else:
             break
-        at += 1
-    if at - begin > MOST_DECIMAL_TEXT or (at < end and byte(data, at) | 32 == 101):
+        pos += 1
+    if pos - begin > MOST_DECIMAL_TEXT or (pos < end and byte(data, pos) | 32 == 101):
         return failed
     for _ in range(scale - max(places, 0)):
         first, second, tens, n = with_digit(first, second, tens, n, 0)
@@ -269,8 +269,8 @@ def decimal(data, at, end, precision, scale):
     low += second
     high += _U(low < second)
     if negative:
-        high, low = negated(high, low)
-    return at, high, low
+        high, low = negate(high, low)
+    return pos, high, low
 
 
 @part
@@ -297,7 +297,7 @@ _MOST_OCTETS, _PADDING = 16, ord("=")
 
 
 @part
-def unscaled(data, at, end, precision, power):
+def read_unscaled(data, pos, end, precision, power):
     """Reads base64 as the bytes of a decimal's unscaled integer.
 
     Returns the index behind it, or -1, and the high and low half of the integer, times
@@ -306,13 +306,13 @@ def unscaled(data, at, end, precision, power):
     failed = (-1, _U(0), _U(0))
     high = low = _U(0)
     octets, bits, waiting, digits = 0, 0, 0, 0
-    while at < end and _BASE64[data[np.uintp(at)]] >= 0:
+    while pos < end and _BASE64[data[np.uintp(pos)]] >= 0:
         waiting, bits, digits = (
-            (waiting << 6 | _BASE64[data[np.uintp(at)]]) & 0xFFFF,
+            (waiting << 6 | _BASE64[data[np.uintp(pos)]]) & 0xFFFF,
             bits + 6,
             digits + 1,
         )
-        at += 1
+        pos += 1
         if bits < 8:
             continue
         bits -= 8
@@ -322,13 +322,13 @@ def unscaled(data, at, end, precision, power):
         high, low, octets = high << _U(8) | low >> _U(56), low << _U(8) | _U(octet), octets + 1
         if octets > _MOST_OCTETS:
             return failed
-    while digits % 4 and at < end and byte(data, at) == _PADDING:
-        at, digits = at + 1, digits + 1
+    while digits % 4 and pos < end and byte(data, pos) == _PADDING:
+        pos, digits = pos + 1, digits + 1
     if power < 0 or not octets or digits % 4 or waiting & (1 << bits) - 1:
         return failed
     negative = high >> _U(63)
     if negative:
-        high, low = negated(high, low)
+        high, low = negate(high, low)
     if power > 1:
         if high:
             return failed
@@ -338,12 +338,12 @@ def unscaled(data, at, end, precision, power):
     ):
         return failed
     if negative:
-        high, low = negated(high, low)
-    return at, high, low
+        high, low = negate(high, low)
+    return pos, high, low
 
 
 @inlined
-def negated(high, low):
+def negate(high, low):
     """The number of 128 bits with the other sign."""
     low = ~low + _U(1)
     return ~high + _U(low == 0), low

@@ -22,70 +22,70 @@ EDGES = types.Array(types.int32, 1, "C", readonly=True)
 
 
 @inlined
-def byte(data, at):
+def byte(data, pos):
     """The byte at an index, as a number for arithmetic.
 
     An index without a sign saves a check for a negative one.
     """
-    return np.int64(data[np.uintp(at)])
+    return np.int64(data[np.uintp(pos)])
 
 
 @inlined
-def literal_end(data, at, end, literal):
-    """Index behind a literal, if the bytes at `at` are it; else -1."""
-    if at + len(literal) > end:
+def literal_end(data, pos, end, literal):
+    """Index behind a literal, if the bytes at `pos` are it; else -1."""
+    if pos + len(literal) > end:
         return -1
     for i in range(len(literal)):
-        if data[np.uintp(at + i)] != literal[i]:
+        if data[np.uintp(pos + i)] != literal[i]:
             return -1
-    return at + len(literal)
+    return pos + len(literal)
 
 
 @part
-def character_end(data, at, end):
+def character_end(data, pos, end):
     """Reads a character of several bytes, by the table of RFC 3629.
 
     Returns the index behind it. -1 for a surrogate, for more bytes than need be, and
     for a number that is too large.
     """
-    c = byte(data, at)
+    c = byte(data, pos)
     if c < 0xC2 or c > 0xF4:
         return -1
-    more = 1 if c < 0xE0 else 2 if c < 0xF0 else 3
-    if at + more >= end:
+    continuation_bytes = 1 if c < 0xE0 else 2 if c < 0xF0 else 3
+    if pos + continuation_bytes >= end:
         return -1
-    second = byte(data, at + 1)
-    least = 0xA0 if c == 0xE0 else 0x90 if c == 0xF0 else 0x80
-    most = 0x9F if c == 0xED else 0x8F if c == 0xF4 else 0xBF
-    if second < least or second > most:
+    second = byte(data, pos + 1)
+    lowest = 0xA0 if c == 0xE0 else 0x90 if c == 0xF0 else 0x80
+    highest = 0x9F if c == 0xED else 0x8F if c == 0xF4 else 0xBF
+    if second < lowest or second > highest:
         return -1
-    for i in range(2, more + 1):
-        if byte(data, at + i) & 0xC0 != 0x80:
+    for i in range(2, continuation_bytes + 1):
+        if byte(data, pos + i) & 0xC0 != 0x80:
             return -1
-    return at + more + 1
+    return pos + continuation_bytes + 1
 
 
 @part
-def is_utf8(data, at, end):
-    """Returns whether the bytes from `at` to `end` are UTF-8."""
-    while at < end:
-        if at + 8 <= end and word_at(data, at) & _TOPS == _U(0):
-            at += 8
-        elif byte(data, at) < 128:
-            at += 1
+def is_utf8(data, pos, end):
+    """Returns whether the bytes from `pos` to `end` are UTF-8."""
+    while pos < end:
+        if pos + 8 <= end and word_at(data, pos) & _TOPS == _U(0):
+            pos += 8
+        elif byte(data, pos) < 128:
+            pos += 1
         else:
-            at = character_end(data, at, end)
-            if at < 0:
+            pos = character_end(data, pos, end)
+            if pos < 0:
                 return False
     return True
 
 
 @inlined
-def single(data, at):
+def single(data, pos):
     """Reads a float of four bytes; returns the bits of the same number as a double."""
     bits = np.uint32(0)
     for i in range(4):
-        bits |= np.uint32(byte(data, at + i)) << np.uint32(8 * i)
+        bits |= np.uint32(byte(data, pos + i)) << np.uint32(8 * i)
     return np.float64(np.uint32(bits).view(np.float32)).view(np.int64)
 
 
@@ -98,11 +98,11 @@ def first_special(word):
     It may mark others, too, but only above a special one.
     """
     quotes, backslashes = word ^ _QUOTES, word ^ _BACKSLASHES
-    found = (
+    special_bits = (
         (quotes - _ONES) & ~quotes
         | (backslashes - _ONES) & ~backslashes
         | (word - _SPACES) & ~word
         | word
     )
-    found &= _TOPS
-    return 8 if found == _U(0) else np.int64(trailing_zeros(found) >> _U(3))
+    special_bits &= _TOPS
+    return 8 if special_bits == _U(0) else np.int64(trailing_zeros(special_bits) >> _U(3))

@@ -29,10 +29,10 @@ class RefusedValueError(ValueError):
     Never the value: a path holds only names of the schema, and positions.
     """
 
-    def __init__(self, reason: str, what: str, path: str = "$") -> None:
-        super().__init__(reason, what, path)
+    def __init__(self, reason: str, message: str, path: str = "$") -> None:
+        super().__init__(reason, message, path)
         self.reason = reason
-        self.detail = f"{what} - at {path}" if path else what
+        self.detail = f"{message} - at {path}" if path else message
 
     @property
     def stage(self) -> str:
@@ -74,7 +74,7 @@ class Truncation:
         self.done = self.ignored = False
         self._finer = finer
 
-    def needed(self, path: str) -> None:
+    def note_cut(self, path: str) -> None:
         """Notes a timestamp that is finer than a microsecond.
 
         Raises:

@@ -28,42 +28,42 @@ By chance it never takes so many: the table is more than half empty.
 
 
 @part
-def is_first(own, message, mask, keys):
+def is_first(key_hash, message, mask, keys):
     """Returns whether a message has not had this hash yet, and adds it.
 
     Also False if the search takes too long.
     """
-    slot = own & mask
+    slot = key_hash & mask
     for _ in range(MOST_PROBES):
         if keys[2 * slot] != message:
             keys[2 * slot] = message
-            keys[2 * slot + 1] = own
+            keys[2 * slot + 1] = key_hash
             return True
-        if keys[2 * slot + 1] == own:
+        if keys[2 * slot + 1] == key_hash:
             return False
         slot = (slot + 1) & mask
     return False
 
 
 @part
-def hash_of(data, at, n, end, number):
-    """Hash of n bytes from `at` on, and of the number of the map or object that has the key.
+def hash_of(data, pos, n, end, number):
+    """Hash of n bytes from `pos` on, and of the number of the map or object that has the key.
 
     `end`: memory may be read up to this index. Where equal hashes matter, the bytes are
     compared, or the message is left to the strict decoder: so nothing depends on hashes that
     are hard to forge.
     """
     h = _U(n) ^ _U(number) * HASH_STEP
-    while n > 0 and at + 8 <= end:
-        h = (h ^ (word_at(data, at) & below(min(n, 8)))) * HASH_STEP
+    while n > 0 and pos + 8 <= end:
+        h = (h ^ (word_at(data, pos) & below(min(n, 8)))) * HASH_STEP
         h ^= h >> _U(29)
-        at, n = at + 8, n - 8
+        pos, n = pos + 8, n - 8
     while n > 0:
         word = _U(0)
         for i in range(min(n, 8)):
-            word |= _U(data[at + i]) << _U(8 * i)
+            word |= _U(data[pos + i]) << _U(8 * i)
         h = (h ^ word) * HASH_STEP
         h ^= h >> _U(29)
-        at, n = at + 8, n - 8
+        pos, n = pos + 8, n - 8
     h *= HASH_STEP
     return np.int64(h ^ h >> _U(32))

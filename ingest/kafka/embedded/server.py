@@ -149,12 +149,12 @@ def note(file: Path, pid: int) -> psutil.Process:
 def noted(file: Path) -> psutil.Process | None:
     """The process that was noted in a file, if it still runs."""
     try:
-        known = msgspec.json.decode(file.read_bytes(), type=_Noted)
-        process = psutil.Process(known.pid)
-        same = abs(process.create_time() - known.started) < 1
+        record = msgspec.json.decode(file.read_bytes(), type=_Noted)
+        process = psutil.Process(record.pid)
+        same = abs(process.create_time() - record.started) < 1
     except (FileNotFoundError, NotADirectoryError, msgspec.DecodeError, psutil.NoSuchProcess):
         return None
-    return process if same and not _ended(process) else None
+    return process if same and not _has_ended(process) else None
 
 
 def end(processes: list[psutil.Process], sign: signal.Signals, seconds: float) -> None:
@@ -162,10 +162,10 @@ def end(processes: list[psutil.Process], sign: signal.Signals, seconds: float) -
 
     psutil refuses to signal another process that has got the same pid since.
     """
-    for each in (sign, signal.SIGKILL):
+    for current_signal in (sign, signal.SIGKILL):
         for process in processes:
             with suppress(psutil.NoSuchProcess):  # it has ended by itself
-                process.send_signal(each)
+                process.send_signal(current_signal)
         deadline = time.monotonic() + seconds
         processes = [p for p in processes if not ended_within(p, deadline - time.monotonic())]
 
@@ -173,17 +173,17 @@ def end(processes: list[psutil.Process], sign: signal.Signals, seconds: float) -
 def ended_within(process: psutil.Process, seconds: float) -> bool:
     """Waits for the end of a process, at most for some seconds; returns whether it came."""
     deadline = time.monotonic() + seconds
-    while not _ended(process):
-        left = deadline - time.monotonic()
-        if left <= 0:
+    while not _has_ended(process):
+        remaining_seconds = deadline - time.monotonic()
+        if remaining_seconds <= 0:
             return False
         with suppress(psutil.TimeoutExpired, psutil.NoSuchProcess):
-            process.wait(min(_POLL_SECONDS, left))
+            process.wait(min(_POLL_SECONDS, remaining_seconds))
             return True
     return True
 
 
-def _ended(process: psutil.Process) -> bool:
+def _has_ended(process: psutil.Process) -> bool:
     """Returns whether a process has ended, also as a zombie without other threads.
 
     A zombie may be the child of another process, which alone can reap it; psutil would
@@ -312,7 +312,7 @@ class EmbeddedBroker:
                 start; with the last lines of its log.
         """
         self._folder.mkdir(parents=True, exist_ok=True)
-        with self._locked():
+        with self._lock_folder():
             process = self.process()
             if process is None:
                 problem = java_problem()
@@ -355,12 +355,12 @@ class EmbeddedBroker:
     # ----------------------------------------------------------------------------------------------
 
     def _configure(self) -> None:
-        kept = self._read("ports.json", _Ports)
-        broker = self._port or (kept.broker if kept else free_port())
+        saved_ports = self._read("ports.json", _Ports)
+        broker = self._port or (saved_ports.broker if saved_ports else free_port())
         ports = _Ports(
             broker,
-            kept.controller if kept else free_port(broker),
-            kept.cluster if kept else _cluster_id(),
+            saved_ports.controller if saved_ports else free_port(broker),
+            saved_ports.cluster if saved_ports else _cluster_id(),
         )
         for port in (ports.broker, ports.controller):
             if not _is_free(port):
@@ -409,7 +409,7 @@ class EmbeddedBroker:
                 cwd=self._folder,
             ).returncode
         if code != 0:
-            raise self._failed(f"Formatting the broker's storage ended with code {code}")
+            raise self._broker_error(f"Formatting the broker's storage ended with code {code}")
         done.touch()
 
     def _launch(self) -> psutil.Process:
@@ -456,18 +456,18 @@ class EmbeddedBroker:
             if ended_within(process, 0.05):
                 (self._folder / "broker.pid").unlink(missing_ok=True)
                 self._reap()
-                raise self._failed("The broker ended before it answered")
+                raise self._broker_error("The broker ended before it answered")
         end([process], signal.SIGKILL, _STOP_SECONDS)
         self._reap()
-        raise self._failed(
+        raise self._broker_error(
             f"The broker did not answer on {self.bootstrap} within {_START_SECONDS:.0f} s"
         )
 
-    def _failed(self, what: str) -> UnreachableError:
+    def _broker_error(self, message: str) -> UnreachableError:
         log = self._folder / "broker.log"
         tail = "\n".join(log.read_text(errors="replace").splitlines()[-_TAIL_LINES:])
         return UnreachableError(
-            f"{what}; the end of {log}:\n{tail}\n",
+            f"{message}; the end of {log}:\n{tail}\n",
             "setup",
             "Fix what the log names and start again.",
         )
@@ -477,7 +477,7 @@ class EmbeddedBroker:
     def _end(self, sign: signal.Signals) -> None:
         if not self._folder.is_dir():
             return
-        with self._locked():
+        with self._lock_folder():
             process = self.process()
             if process is not None:
                 if sign == signal.SIGTERM:
@@ -499,7 +499,7 @@ class EmbeddedBroker:
     # ----------------------------------------------------------------------------------------------
 
     @contextmanager
-    def _locked(self) -> Iterator[None]:
+    def _lock_folder(self) -> Iterator[None]:
         """Locks the folder: of two starts at once, the second finds the first one's broker."""
         with (self._folder / "lock").open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)

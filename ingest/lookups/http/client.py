@@ -51,10 +51,10 @@ class _Stream(httpcore2.NetworkStream):
         self._stream = stream
 
     def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
-        return self._stream.read(max_bytes, _left(timeout))
+        return self._stream.read(max_bytes, _remaining_seconds(timeout))
 
     def write(self, buffer: bytes, timeout: float | None = None) -> None:
-        self._stream.write(buffer, _left(timeout))
+        self._stream.write(buffer, _remaining_seconds(timeout))
 
     def close(self) -> None:
         self._stream.close()
@@ -71,11 +71,11 @@ class _Backend(httpcore2.SyncBackend):
         return _Stream(super().connect_tcp(*args, **more))
 
 
-def _left(timeout: float | None) -> float:
-    left: float = _TRY.until - time.monotonic()
-    if left <= 0:
+def _remaining_seconds(timeout: float | None) -> float:
+    remaining: float = _TRY.until - time.monotonic()
+    if remaining <= 0:
         raise httpcore2.ReadTimeout
-    return min(left, timeout or left)
+    return min(remaining, timeout or remaining)
 
 
 Certificates: TypeAlias = tuple[str | None, str | None, str | None, Secret | None]
@@ -127,9 +127,9 @@ class Client:
             context, max_connections=None, network_backend=_Backend()
         )
         self._url, self._timeout, self._interval = httpcore2.URL(origin), timeout, interval
-        own = {"host": origin.partition("://")[2], "accept-encoding": "identity"}
-        every = {"content-type": "application/json"} | headers | own
-        self._headers = [(name.encode(), value.encode()) for name, value in every.items()]
+        own_headers = {"host": origin.partition("://")[2], "accept-encoding": "identity"}
+        all_headers = {"content-type": "application/json"} | headers | own_headers
+        self._headers = [(name.encode(), value.encode()) for name, value in all_headers.items()]
         self._origin, self._lock, self._next = origin, threading.Lock(), 0.0
         self._failures, self._failed = 0, ""
 
@@ -150,13 +150,13 @@ class Client:
 
         def once() -> T:
             nonlocal until, tries
-            before = time.monotonic()
+            started = time.monotonic()
             self._take_turn()
             now = time.monotonic()
-            until, tries = until + now - before if tries else now + self._timeout, tries + 1
-            answer = understood(*self._sent(target, body, until - now))
+            until, tries = until + now - started if tries else now + self._timeout, tries + 1
+            reply = understood(*self._send(target, body, until - now))
             self._failures = 0
-            return answer
+            return reply
 
         def worth(error: Exception) -> bool:
             nonlocal until
@@ -166,9 +166,9 @@ class Client:
             until -= wait  # which is a turn's, and no failure's
             with self._lock:
                 self._failures += not wait  # a service that asks to wait is up
-                again = self._failures < MOST_FAILURES and time.monotonic() < until
-                self._next = max(self._next, time.monotonic() + wait * again)
-            return again and not self._failed
+                may_retry = self._failures < MOST_FAILURES and time.monotonic() < until
+                self._next = max(self._next, time.monotonic() + wait * may_retry)
+            return may_retry and not self._failed
 
         try:
             return retry(once, worth, growing_waits(math.inf)), tries
@@ -187,21 +187,29 @@ class Client:
             AgainError: another thread has given up.
         """
         with self._lock:
-            at = max(self._next, time.monotonic())
-            self._next = at + self._interval
-        time.sleep(max(0.0, at - time.monotonic()))
+            turn = max(self._next, time.monotonic())
+            self._next = turn + self._interval
+        time.sleep(max(0.0, turn - time.monotonic()))
         if self._failed:
             raise AgainError(self._failed, 0)
 
-    def _sent(self, target: bytes, body: bytes | None, left: float) -> tuple[int, bytes | None]:
-        """Sends a request once. `left`: the seconds for this try and those after it.
+    def _send(
+        self, target: bytes, body: bytes | None, remaining_seconds: float
+    ) -> tuple[int, bytes | None]:
+        """Sends a request once. `remaining_seconds`: the seconds for this try and those after it.
 
         Raises:
             AgainError: another try may mend it.
         """
-        seconds, found, at = max(0.1, min(left, self._timeout / 3)), bytearray(), self._url
+        seconds, content, base_url = (
+            max(0.1, min(remaining_seconds, self._timeout / 3)),
+            bytearray(),
+            self._url,
+        )
         _TRY.until = time.monotonic() + seconds
-        url = httpcore2.URL(scheme=at.scheme, host=at.host, port=at.port, target=target)
+        url = httpcore2.URL(
+            scheme=base_url.scheme, host=base_url.host, port=base_url.port, target=target
+        )
         steps = {"timeout": dict.fromkeys(("connect", "read", "write"), seconds)}
         try:
             with self._pool.stream(
@@ -215,10 +223,10 @@ class Client:
                     wait = _asked_wait(response.headers) or float(response.status == 429)
                     raise AgainError(f"it answered {response.status}", wait)
                 for part in response.iter_stream():
-                    found += part
-                    if len(found) > MOST_BYTES:
+                    content += part
+                    if len(content) > MOST_BYTES:
                         return response.status, None
-                return response.status, bytes(found)
+                return response.status, bytes(content)
         except httpcore2.LocalProtocolError:
             raise SpecError(
                 f"from.headers can't be sent to {self._origin}",

@@ -46,14 +46,14 @@ _OWN = {"accept-encoding", "content-length", "host", "transfer-encoding"}
 
 
 def _url(value: str) -> str:
-    found = _URL.fullmatch(value)
-    if found is None or "#" in value:
+    match = _URL.fullmatch(value)
+    if match is None or "#" in value:
         raise sentence(
             "must be https://HOST/PATH or http://HOST/PATH, without a user or a password; {column}"
             " may be in path and query, and what isn't ASCII is percent-encoded"
         )
-    query = parse_qsl(found[2].partition("?")[2])
-    if any(_SECRET.search(name) and not PLACE.search(of) for name, of in query):
+    query = parse_qsl(match[2].partition("?")[2])
+    if any(_SECRET.search(name) and not PLACE.search(parameter) for name, parameter in query):
         raise sentence("has what may be a secret in its query: send it as a header, by reference")
     return value
 
@@ -135,9 +135,11 @@ class HttpSection(SourceSection):
         for name in (name for name in headers if str(name).lower() in _OWN):
             yield ("headers", name), "can't be set"
         secrets = [name for name in headers if _SECRET.search(str(name))]
-        sent: dict[SettingPath, object] = {("headers", name): headers[name] for name in secrets}
-        sent["tls", "key_password"] = section_of(written, "tls").get("key_password")
-        for path in (path for path, value in sent.items() if isinstance(value, str)):
+        secret_by_path: dict[SettingPath, object] = {
+            ("headers", name): headers[name] for name in secrets
+        }
+        secret_by_path["tls", "key_password"] = section_of(written, "tls").get("key_password")
+        for path in (path for path, value in secret_by_path.items() if isinstance(value, str)):
             yield path, f"is written out: write {FORMS}, which each task reads itself"
         if secrets and url.startswith("http://") and not is_local(url):
             yield ("http",), "would send a secret unencrypted: use https"
@@ -153,23 +155,26 @@ class HttpSection(SourceSection):
             from windrow.ingest.lookups.http.source import HttpSource  # loads Arrow
         from windrow.ingest.schema.user_code import ModelReference
 
-        found = _URL.fullmatch(self.http)
-        assert found is not None, "refused above"
-        many = any(in_list for _, in_list in places(self.body))
+        match = _URL.fullmatch(self.http)
+        assert match is not None, "refused above"
+        is_batched = any(in_list for _, in_list in places(self.body))
         tls = self.tls or TlsSection()
         assert not isinstance(tls.key_password, str), "refused above"
         ca, certificate, key = (
             f and absolute(f, folder) for f in (tls.ca, tls.certificate, tls.key)
         )
         return HttpSource(
-            found[1],
-            found[2] if found[2].startswith("/") else f"/{found[2]}",
+            match[1],
+            match[2] if match[2].startswith("/") else f"/{match[2]}",
             None if self.body is None else msgspec.json.encode(self.body).decode(),
             tuple(self.asked_by),
-            (self.batch or 100) if many else None,
+            (self.batch or 100) if is_batched else None,
             ModelReference(self.schema_, folder),
             () if self.results is None else tuple(self.results.split(".")),
-            tuple((name, in_folder(of, folder)) for name, of in self.headers.items()),
+            tuple(
+                (name, in_folder(header_value, folder))
+                for name, header_value in self.headers.items()
+            ),
             (ca, certificate, key, in_folder(tls.key_password, folder)),
             self.timeout.total_seconds(),
             self.concurrency,

@@ -29,7 +29,7 @@ def target_of(template: str, key: Mapping[str, Any]) -> bytes:
     if "" in map(key.get, PLACE.findall(path)):
         raise UnaskableError("it is empty")
     path, query = (
-        PLACE.sub(lambda place: quote(_text(key[place[1]]), safe=""), part)
+        PLACE.sub(lambda match: quote(_text(key[match[1]]), safe=""), part)
         for part in (path, query)
     )
     # servers and proxies resolve such segments, also percent-encoded ones
@@ -42,23 +42,23 @@ def target_of(template: str, key: Mapping[str, Any]) -> bytes:
 
 def places(body: object, *, in_list: bool = False) -> Iterator[tuple[str, bool]]:
     """Yields the column of each place in a body, and whether it is in a list of one item."""
-    if isinstance(body, str) and (place := PLACE.fullmatch(body)):
-        yield place[1], in_list
+    if isinstance(body, str) and (match := PLACE.fullmatch(body)):
+        yield match[1], in_list
     elif isinstance(body, dict | list):
         only = isinstance(body, list) and len(body) == 1
-        for each in body.values() if isinstance(body, dict) else body:
-            yield from places(each, in_list=in_list or only)
+        for child in body.values() if isinstance(body, dict) else body:
+            yield from places(child, in_list=in_list or only)
 
 
 def filled(body: Any, keys: Sequence[Mapping[str, Any]]) -> Any:
     """Puts keys into a body: of a list of one item with a place it makes an item for each key."""
     if isinstance(body, dict):
-        return {name: filled(each, keys) for name, each in body.items()}
+        return {name: filled(child, keys) for name, child in body.items()}
     if isinstance(body, list):
-        wanted = keys if len(body) == 1 and any(places(body)) else keys[:1]
-        return [filled(each, [key]) for key in wanted for each in body]
-    place = PLACE.fullmatch(body) if isinstance(body, str) else None
-    return body if place is None else keys[0][place[1]]
+        keys_to_fill = keys if len(body) == 1 and any(places(body)) else keys[:1]
+        return [filled(child, [key]) for key in keys_to_fill for child in body]
+    match = PLACE.fullmatch(body) if isinstance(body, str) else None
+    return body if match is None else keys[0][match[1]]
 
 
 def _text(key: object) -> str:

@@ -44,8 +44,8 @@ class HttpSource:
     """A service.
 
     `origin`: its scheme, host and port; `target`, `body`: the request with its places, the
-    body in JSON; `by`: the columns of the places; `batch`: the most keys of a request; None
-    for a single one, whose answer needn't say its key. `results`: the names that lead to the
+    body in JSON; `key_columns`: the columns of the places; `batch`: the most keys of a request;
+    None for a single one, whose answer needn't say its key. `results`: the names that lead to the
     rows in an answer; `tls`: as of `context_of`; `timeout`: the seconds of one request;
     `concurrency`: the requests at once of a task; `per_second`: those of all tasks.
     """
@@ -53,7 +53,7 @@ class HttpSource:
     origin: str
     target: str
     body: str | None
-    by: tuple[str, ...]
+    key_columns: tuple[str, ...]
     batch: int | None
     model: ModelReference
     results: tuple[str, ...]
@@ -80,8 +80,8 @@ class HttpSource:
 
     def schema(self) -> pa.Schema:
         """The model's columns. Of a key that is a whole number any one may be asked for."""
-        whole = [c.name for c in self.columns.columns if pa.types.is_integer(c.type)]
-        wide = {name: pa.int64() for name in self.by if name in whole}
+        integer_columns = [c.name for c in self.columns.columns if pa.types.is_integer(c.type)]
+        wide = {name: pa.int64() for name in self.key_columns if name in integer_columns}
         return pa.schema([(c.name, wide.get(c.name, c.type)) for c in self.columns.columns])
 
     @property
@@ -91,8 +91,8 @@ class HttpSource:
 
     def open(self, version: str, columns: pa.Schema) -> Ask:
         def ask(keys: pa.Table) -> Answers:
-            place = (self, version, tuple(columns.names))
-            with client_cache.borrowed(place, partial(_Asker, self, version, columns)) as asker:
+            cache_key = (self, version, tuple(columns.names))
+            with client_cache.borrowed(cache_key, partial(_Asker, self, version, columns)) as asker:
                 return asker.answers(keys)
 
         return ask
@@ -104,18 +104,22 @@ class _Asker:
     def __init__(self, source: HttpSource, version: str, columns: pa.Schema) -> None:
         self._source = source
         self._body = None if source.body is None else msgspec.json.decode(source.body)
-        self._schema = pa.schema(sorted(columns, key=lambda field: field.name not in source.by))
+        self._schema = pa.schema(
+            sorted(columns, key=lambda field: field.name not in source.key_columns)
+        )
         by_name = {column.name: column for column in source.columns.columns}
         chosen = tuple(
             replace(by_name[f.name], type=f.type, nullable=source.batch is None)
-            if f.name in source.by
+            if f.name in source.key_columns
             else by_name[f.name]
             for f in self._schema
         )
         self._decoder = StrictJson(replace(source.columns, columns=chosen))
         headers = {
-            name.lower(): of if isinstance(of, str) else read(of, f"from.headers.{name}")
-            for name, of in source.headers
+            name.lower(): header_value
+            if isinstance(header_value, str)
+            else read(header_value, f"from.headers.{name}")
+            for name, header_value in source.headers
         }
         interval = int(version or 1) / source.per_second if source.per_second else 0.0
         context = context_of(source.tls)
@@ -127,51 +131,57 @@ class _Asker:
     def answers(self, keys: pa.Table) -> Answers:
         """Asks for keys; where several are refused together, for half of them at a time."""
         rows, refused = list[Sequence[object]](), dict[str, list[Sequence[object]]]()
-        by, threads = self._schema.names[: keys.num_columns], self._source.concurrency
-        asked, most = keys.to_pylist(), self._source.batch or 1
-        work = [asked[at : at + most] for at in range(0, len(asked), most)]
+        key_columns, threads = self._schema.names[: keys.num_columns], self._source.concurrency
+        key_rows, batch_size = keys.to_pylist(), self._source.batch or 1
+        work = [
+            key_rows[start : start + batch_size] for start in range(0, len(key_rows), batch_size)
+        ]
         requests = size = 0
         with ThreadPoolExecutor(threads) as pool:
             while work:
                 part, work = work[: 4 * threads], work[4 * threads :]
-                for some, (found, tries) in zip(part, pool.map(self._asked, part), strict=True):
-                    key, requests = [some[0][name] for name in by], requests + tries
-                    made = self._decoded(found, key)
-                    if not isinstance(made, str):
-                        rows += made
-                        size += sum(map(len, found))
-                    elif len(some) > 1:
-                        work += [some[: len(some) // 2], some[len(some) // 2 :]]
+                for batch, (rows_or_reason, tries) in zip(
+                    part, pool.map(self._ask, part), strict=True
+                ):
+                    key, requests = [batch[0][name] for name in key_columns], requests + tries
+                    decoded_or_reason = self._decode(rows_or_reason, key)
+                    if not isinstance(decoded_or_reason, str):
+                        rows += decoded_or_reason
+                        size += sum(map(len, rows_or_reason))
+                    elif len(batch) > 1:
+                        work += [batch[: len(batch) // 2], batch[len(batch) // 2 :]]
                     else:
-                        refused.setdefault(made, []).append(key)
+                        refused.setdefault(decoded_or_reason, []).append(key)
                 if size > MOST_BYTES:
                     raise SpecError(
                         f"The answers of {self._source.identity} take too much memory",
                         "validate",
                         "Decode fewer messages at once (source.tuning.batch_messages).",
                     )
-        types = pa.schema([self._schema.field(name) for name in by])
-        no = {why: _table(of, types) for why, of in refused.items()}
-        return Answers(_table(rows, self._schema), requests, no)
+        types = pa.schema([self._schema.field(name) for name in key_columns])
+        refused_tables = {
+            reason: _table(refused_keys, types) for reason, refused_keys in refused.items()
+        }
+        return Answers(_table(rows, self._schema), requests, refused_tables)
 
-    def _asked(self, keys: Sequence[Mapping[str, Any]]) -> tuple[list[bytes] | str, int]:
+    def _ask(self, keys: Sequence[Mapping[str, Any]]) -> tuple[list[bytes] | str, int]:
         """Asks for some keys; returns the rows as they are written, or why these are refused."""
         try:
             target = target_of(self._source.target, keys[0])
-        except UnaskableError as why:
-            return str(why), 0
+        except UnaskableError as error:
+            return str(error), 0
         body = None if self._body is None else msgspec.json.encode(filled(self._body, keys))
-        return self._client.ask(target, body, self._understood)
+        return self._client.ask(target, body, self._parse)
 
-    def _understood(self, status: int, body: bytes | None) -> list[bytes] | str:
-        """As `_asked`, of one response.
+    def _parse(self, status: int, body: bytes | None) -> list[bytes] | str:
+        """As `_ask`, of one response.
 
         Raises:
             AgainError: it is no JSON.
             SpecError: the service refuses all requests that are made like this one.
         """
-        many = self._source.batch is not None
-        if status == 204 or (status == 404 and not many):
+        is_batched = self._source.batch is not None
+        if status == 204 or (status == 404 and not is_batched):
             return []
         if status in _OF_SETTINGS or 300 <= status < 400 or status == 404:
             raise SpecError(
@@ -184,7 +194,7 @@ class _Asker:
         if body is None:
             return f"its answer is larger than {MOST_OF_ONE >> 20} MiB"
         try:
-            return _rows_in(body, self._source.results, many=many)
+            return _rows_in(body, self._source.results, is_batched=is_batched)
         except (KeyError, msgspec.ValidationError, RecursionError):
             path = ".".join(("$", *self._source.results))
             return f"Expected one object, or one list of objects - at {path}"
@@ -194,7 +204,7 @@ class _Asker:
                 return "its answer has NaN, Infinity or half a surrogate pair"
             raise AgainError("what it answered is no JSON", 0) from None
 
-    def _decoded(
+    def _decode(
         self, rows: list[bytes] | str, key: Sequence[object]
     ) -> Sequence[list[object]] | str:
         """The values of rows; or why they, or one of them, can't be used.
@@ -204,14 +214,17 @@ class _Asker:
         if isinstance(rows, str):
             return rows
         try:
-            made = list(map(self._decoder.decode, rows))
+            decoded_rows = list(map(self._decoder.decode, rows))
         except RefusedValueError as misfit:
             return misfit.detail
         if self._source.batch:
-            return made
-        for row, text in zip(made, rows, strict=True):
-            said = zip(row, key, self._schema, strict=False)
-            if any(pa.scalar(its, f.type).as_py() not in {None, mine} for its, mine, f in said):
+            return decoded_rows
+        for row, text in zip(decoded_rows, rows, strict=True):
+            compared = zip(row, key, self._schema, strict=False)
+            if any(
+                pa.scalar(returned, f.type).as_py() not in {None, requested}
+                for returned, requested, f in compared
+            ):
                 return "its answer has another key"
             empty = all(value is None for value in row)
             if empty and not _OBJECT.decode(text).keys() & set(
@@ -219,32 +232,32 @@ class _Asker:
             ):
                 return "its answer has none of the schema's fields"
             row[: len(key)] = key
-        return made
+        return decoded_rows
 
 
 def _table(rows: Sequence[Sequence[object]], schema: pa.Schema) -> pa.Table:
     columns = zip(*rows, strict=True) if rows else [()] * len(schema)
-    arrays = [pa.array(of, f.type) for of, f in zip(columns, schema, strict=True)]
+    arrays = [pa.array(column, f.type) for column, f in zip(columns, schema, strict=True)]
     return pa.Table.from_arrays(arrays, schema=schema)
 
 
-def _rows_in(body: bytes, names: Sequence[str], *, many: bool) -> list[bytes]:
+def _rows_in(body: bytes, names: Sequence[str], *, is_batched: bool) -> list[bytes]:
     """The rows in an answer, each as it is written; in that for one key null is none.
 
     Raises:
         msgspec.DecodeError: it is no JSON; KeyError, msgspec.ValidationError: it has no rows
             there, or a name on the way twice.
     """
-    found = msgspec.json.decode(body, type=msgspec.Raw)
+    raw = msgspec.json.decode(body, type=msgspec.Raw)
     for name in names:
-        inner = _OBJECT.decode(found)
+        inner = _OBJECT.decode(raw)
         # numbers stay texts: Python makes none of more than 4,300 digits
-        fields = json.loads(bytes(found), object_pairs_hook=list, parse_int=str)
-        if [its for its, _ in fields].count(name) > 1:
+        fields = json.loads(bytes(raw), object_pairs_hook=list, parse_int=str)
+        if [field_name for field_name, _ in fields].count(name) > 1:
             raise KeyError(name)
-        found = inner[name]
-    if bytes(found).startswith(b"{"):
-        return [bytes(found)]
-    either = list[msgspec.Raw] if many else list[msgspec.Raw] | None
-    rows = map(bytes, msgspec.json.decode(found, type=either) or ())
+        raw = inner[name]
+    if bytes(raw).startswith(b"{"):
+        return [bytes(raw)]
+    either = list[msgspec.Raw] if is_batched else list[msgspec.Raw] | None
+    rows = map(bytes, msgspec.json.decode(raw, type=either) or ())
     return [row for row in rows if row != b"null"]

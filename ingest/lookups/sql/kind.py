@@ -30,8 +30,8 @@ def _url(value: str) -> str:
     except (ArgumentError, ValueError):
         url = None
     if url is None or url.drivername not in {"postgresql", "mysql"} or not url.database:
-        what = "must be postgresql://user@host:5432/database, mysql://user@host:3306/database"
-        raise sentence(f"{what}, or sqlite:///path")
+        message = "must be postgresql://user@host:5432/database, mysql://user@host:3306/database"
+        raise sentence(f"{message}, or sqlite:///path")
     secret = [name for name in url.query if "pass" in name]
     if url.password or secret or ":" in (url.username or ""):
         raise sentence("has a password in it: say it under password, by reference")

@@ -85,25 +85,25 @@ class SqlSource:
         if self._dialect != "postgresql":
             yield ""
             return
-        with self._explained():
+        with self._explain_errors():
             connection = self._engine().connect()
         try:
-            with self._explained():
+            with self._explain_errors():
                 name = connection.execute(text("SELECT pg_export_snapshot()")).scalar_one()
             yield str(name)
         finally:
-            _closed(connection)
+            _close(connection)
 
     def schema(self) -> pa.Schema:
-        with self._explained(), self._engine().connect() as connection:
-            found = self._reflected(connection)
-        fields = ((column.name, _arrow(column.type, self._dialect)) for column in found.columns)
+        with self._explain_errors(), self._engine().connect() as connection:
+            table = self._reflect(connection)
+        fields = ((column.name, _arrow(column.type, self._dialect)) for column in table.columns)
         return pa.schema([pa.field(name, kind) for name, kind in fields if kind is not None])
 
     def open(self, version: str, columns: pa.Schema) -> Ask:
         def ask(keys: pa.Table) -> Answers:
-            place, made = (self, version), partial(self._client, version)
-            with client_cache.borrowed(place, made) as client, self._explained():
+            cache_key, open_client = (self, version), partial(self._client, version)
+            with client_cache.borrowed(cache_key, open_client) as client, self._explain_errors():
                 return client.answers(keys, columns)
 
         return ask
@@ -113,55 +113,61 @@ class SqlSource:
         return self.url.partition(":")[0]
 
     def _client(self, version: str) -> _Client:
-        with self._explained():
+        with self._explain_errors():
             connection = self._engine().connect()
         try:
-            with self._explained():
+            with self._explain_errors():
                 if version:
                     connection.exec_driver_sql(f"SET TRANSACTION SNAPSHOT '{version}'")
                 if begin := _BEGIN.get(self._dialect):
                     connection.exec_driver_sql(begin)
-                table = self._reflected(connection)
+                table = self._reflect(connection)
                 collations = _collations(connection, table) if self._dialect == "mysql" else {}
                 if self._dialect == "sqlite":  # which has texts that aren't UTF-8, too
                     cast("Any", connection.connection.driver_connection).text_factory = bytes
                 return _Client(self.identity, connection, table, collations)
         except BaseException:
-            _closed(connection)
+            _close(connection)
             raise
 
     def _engine(self) -> Engine:
         url = make_url(self.url)
         if self._dialect == "sqlite":
-            at = f"file:{quote(url.database or '')}"
-            url = url.set(database=at, query={"mode": "ro", "uri": "true"})
+            file_uri = f"file:{quote(url.database or '')}"
+            url = url.set(database=file_uri, query={"mode": "ro", "uri": "true"})
             return create_engine(url, poolclass=NullPool)
         secret = None if self.password is None else read(self.password, "from.password")
         driver, extra = _DRIVERS[self._dialect]
         url = url.set(drivername=driver, password=secret)
-        own: dict[str, Any] = {n: v for n, v in TCP.items() if n not in url.query}
+        connect_args: dict[str, Any] = {n: v for n, v in TCP.items() if n not in url.query}
         if self._dialect == "mysql":
             seconds = self.timeout / 1000
             begin = _MYSQL.format(seconds=seconds, milliseconds=self.timeout)
             # with this charset nothing in a key can end the text that it is in; a server that is
             # gone is waited for some seconds longer than one that ends the question itself
-            own = {"charset": "utf8mb4", "init_command": begin, "read_timeout": seconds + 10}
+            connect_args = {
+                "charset": "utf8mb4",
+                "init_command": begin,
+                "read_timeout": seconds + 10,
+            }
         else:
-            its = f"-c statement_timeout={self.timeout} -c idle_in_transaction_session_timeout=0"
-            own["options"] = f"{url.query.get('options', '')} {its}".strip()
+            timeouts = (
+                f"-c statement_timeout={self.timeout} -c idle_in_transaction_session_timeout=0"
+            )
+            connect_args["options"] = f"{url.query.get('options', '')} {timeouts}".strip()
         with needing(extra, f"{self.identity} can't be asked"):
             return create_engine(
                 url,
                 poolclass=NullPool,
-                connect_args=own,
+                connect_args=connect_args,
                 isolation_level="REPEATABLE READ",
                 execution_options={"postgresql_readonly": True},
             )
 
-    def _reflected(self, connection: Connection) -> Table:
+    def _reflect(self, connection: Connection) -> Table:
         schema, _, name = self.relation.rpartition(".")
         try:
-            found = Table(
+            table = Table(
                 name, MetaData(schema=schema or None), autoload_with=connection, resolve_fks=False
             )
         except NoSuchTableError:
@@ -170,13 +176,13 @@ class SqlSource:
                 "setup",
                 "Name one that the user may read.",
             ) from None
-        for column in found.columns:
+        for column in table.columns:
             while isinstance(column.type, DOMAIN):
                 column.type = column.type.data_type
-        return found
+        return table
 
     @contextmanager
-    def _explained(self) -> Iterator[None]:
+    def _explain_errors(self) -> Iterator[None]:
         """Makes windrow's errors of the database's, without their texts: these may have values."""
         try:
             yield
@@ -197,20 +203,22 @@ class SqlSource:
             of_settings = state.startswith(_OF_SETTINGS)
             # the beginning of the driver's words, which may go on with what was asked
             line = str(error.orig).strip().partition("\n")[0][:200]
-            why = line if of_settings or state[:2] in _PLAIN else state
+            reason = line if of_settings or state[:2] in _PLAIN else state
             if of_settings:
                 raise SpecError(
-                    f"{self.identity} can't be asked: {why}",
+                    f"{self.identity} can't be asked: {reason}",
                     "setup",
                     "Check the URL, the user's rights and the relation.",
                 ) from None
-            do = "Run the window again."
+            advice = "Run the window again."
             if state in _CANCELLED:
-                why = f"a question took longer than {self.timeout / 1000:g} s"
-                do += (
+                reason = f"a question took longer than {self.timeout / 1000:g} s"
+                advice += (
                     " If it is always so slow, index the key's columns, or set a longer `timeout`."
                 )
-            raise UnreachableError(f"{self.identity} doesn't answer: {why}", "setup", do) from None
+            raise UnreachableError(
+                f"{self.identity} doesn't answer: {reason}", "setup", advice
+            ) from None
         except SQLAlchemyError as error:
             raise SpecError(
                 f"{self.identity} can't be asked: {type(error).__name__}",
@@ -264,13 +272,15 @@ _PLAIN = ("", "08", "53", "55", "57")
 
 def _state(error: DBAPIError) -> str:
     """SQLSTATE, what SQLite calls its errors, or MySQL's number of one that has no state."""
-    found = getattr(error.orig, "sqlstate", None) or getattr(error.orig, "sqlite_errorname", None)
-    if found == "HY000" and error.orig is not None:
+    sqlstate = getattr(error.orig, "sqlstate", None) or getattr(
+        error.orig, "sqlite_errorname", None
+    )
+    if sqlstate == "HY000" and error.orig is not None:
         return f"error {error.orig.args[0]}"
-    return str(found or "")
+    return str(sqlstate or "")
 
 
-def _closed(connection: Connection) -> None:
+def _close(connection: Connection) -> None:
     """Gives a connection up, whatever became of it."""
     with suppress(SQLAlchemyError):
         connection.close()
@@ -289,45 +299,45 @@ class _Client:
     collations: Mapping[str, str]
 
     def close(self) -> None:
-        _closed(self.connection)
+        _close(self.connection)
 
     def answers(self, keys: pa.Table, columns: pa.Schema) -> Answers:
-        lost = [name for name in columns.names if name not in self.table.c]
-        if lost:
+        missing_columns = [name for name in columns.names if name not in self.table.c]
+        if missing_columns:
             raise RefusedError(
-                f"{self.identity} has no column {lost[0]} any more",
+                f"{self.identity} has no column {missing_columns[0]} any more",
                 "setup",
                 "Look up another column, or add it again.",
             )
         keys = self._possible(keys)
-        by = [self._comparable(self.table.c[name]) for name in keys.column_names]
-        its = [self.table.c[name] for name in columns.names]
+        key_columns = [self._comparable(self.table.c[name]) for name in keys.column_names]
+        selected_columns = [self.table.c[name] for name in columns.names]
         # values as the driver gives them, not as SQLAlchemy would make them by the column's type;
         # PostgreSQL has dates and instants that Python hasn't, so these are texts
         texts = _AS_TEXTS if self.connection.dialect.name == "postgresql" else ()
-        wanted = select(
+        query = select(
             *(
                 cast_to(c, types.Text) if isinstance(c.type, texts) else type_coerce(c, _PLAINLY)
-                for c in its
+                for c in selected_columns
             )
         )
-        found = list[Sequence[Any]]()
+        rows_per_question = list[Sequence[Any]]()
         for batch in keys.to_batches(KEYS_A_QUESTION):
-            equal = self._equal(by, [column.to_pylist() for column in batch.columns])
-            found.append(self.connection.execute(wanted.where(equal)).all())
+            equal = self._equal(key_columns, [column.to_pylist() for column in batch.columns])
+            rows_per_question.append(self.connection.execute(query.where(equal)).all())
         arrays, unfit = [], dict[int, str]()
-        for n, (column, field) in enumerate(zip(its, columns, strict=True)):
+        for n, (column, field) in enumerate(zip(selected_columns, columns, strict=True)):
             # spaces that pad a CHAR don't count when it is compared
             padded = str if isinstance(column.type, types.CHAR) else ()
-            values = (row[n] for rows in found for row in rows)
+            values = (row[n] for rows in rows_per_question for row in rows)
             stripped = [v.rstrip(" ") if isinstance(v, padded) else v for v in values]
             arrays.append(_array(stripped, field, unfit))
         rows = pa.Table.from_arrays(arrays, schema=columns)
-        answered = _answered(rows, [len(rows) for rows in found], keys)
-        why = pa.array([unfit.get(n) for n in answered.to_pylist()], pa.string())
+        answered = _answering_rows(rows, [len(rows) for rows in rows_per_question], keys)
+        reasons = pa.array([unfit.get(n) for n in answered.to_pylist()], pa.string())
         rows, its_keys = rows.take(answered), rows.select(keys.column_names).take(answered)
-        refused = {w: its_keys.filter(pc.equal(why, w)) for w in set(unfit.values())}
-        return Answers(rows.filter(why.is_null()), len(found), refused)
+        refused = {w: its_keys.filter(pc.equal(reasons, w)) for w in set(unfit.values())}
+        return Answers(rows.filter(reasons.is_null()), len(rows_per_question), refused)
 
     def _possible(self, keys: pa.Table) -> pa.Table:
         """The keys without those that no value of a database is: texts with NUL, or no UUIDs."""
@@ -338,17 +348,23 @@ class _Client:
                 keys = keys.filter(pc.invert(pc.match_substring(keys[name], "\0")))
         return keys.combine_chunks()
 
-    def _equal(self, by: list[ColumnElement[Any]], keys: list[list[Any]]) -> ColumnElement[bool]:
+    def _equal(
+        self, key_columns: list[ColumnElement[Any]], keys: list[list[Any]]
+    ) -> ColumnElement[bool]:
         """Says that columns have one of the keys, of which each has a list of values.
 
         PostgreSQL gets each list as an array, since a thousand parameters cost much more.
         """
         if self.connection.dialect.name == "postgresql":
-            arrays = [literal(v, ARRAY(c.type)) for v, c in zip(keys, by, strict=True)]
-            if len(by) > 1:
-                return tuple_(*by).in_(select(*map(func.unnest, arrays)))
-            return by[0] == any_(arrays[0])
-        return tuple_(*by).in_(zip(*keys, strict=True)) if len(by) > 1 else by[0].in_(keys[0])
+            arrays = [literal(v, ARRAY(c.type)) for v, c in zip(keys, key_columns, strict=True)]
+            if len(key_columns) > 1:
+                return tuple_(*key_columns).in_(select(*map(func.unnest, arrays)))
+            return key_columns[0] == any_(arrays[0])
+        return (
+            tuple_(*key_columns).in_(zip(*keys, strict=True))
+            if len(key_columns) > 1
+            else key_columns[0].in_(keys[0])
+        )
 
     def _comparable(self, column: Column[Any]) -> ColumnElement[Any]:
         """The column, for keys that may be too large for its type, or have other characters."""
@@ -365,12 +381,12 @@ class _Client:
 def _array(values: Sequence[Any], field: pa.Field, unfit: dict[int, str]) -> pa.Array:
     """The values of a column; of a row with one that it can't have null, and why in `unfit`."""
     try:
-        return _made(values, field.type)
+        return _to_arrow(values, field.type)
     except _MISFIT:
         fit = list[Any]()
         for n, value in enumerate(values):
             try:
-                fit += _made([value], field.type).to_pylist()
+                fit += _to_arrow([value], field.type).to_pylist()
             except _MISFIT:
                 unfit[n] = f"its row has a value in {field.name} that is no {field.type}"
                 fit.append(None)
@@ -380,14 +396,14 @@ def _array(values: Sequence[Any], field: pa.Field, unfit: dict[int, str]) -> pa.
 _MISFIT = (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError)
 
 
-def _made(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
+def _to_arrow(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
     """Arrow's values of a driver's: in SQLite any value may be in any column."""
-    there = set(map(type, values))
+    value_types = set(map(type, values))
     if pa.types.is_floating(kind):
         values = [_FLOATS.get(value, value) for value in values]
-    if pa.types.is_integer(kind) and float in there:  # of 1.5 Arrow would make 1
+    if pa.types.is_integer(kind) and float in value_types:  # of 1.5 Arrow would make 1
         return pa.array(values, pa.float64()).cast(kind)
-    if pa.types.is_temporal(kind) and str in there:
+    if pa.types.is_temporal(kind) and str in value_types:
         return pa.array(values, pa.string()).cast(kind)
     return pa.array(values, kind)
 
@@ -398,27 +414,31 @@ _FLOATS = {b"NaN": float("nan"), b"-0.0": -0.0}
 
 def _collations(connection: Connection, table: Table) -> dict[str, str]:
     """The collations of a MySQL table's columns that can't have all characters."""
-    asked = (
+    query = (
         "SELECT column_name, collation_name FROM information_schema.columns"
         " WHERE table_schema = coalesce(:schema, database()) AND table_name = :name"
         " AND character_set_name <> 'utf8mb4'"
     )
-    found = connection.execute(text(asked), {"schema": table.schema, "name": table.name})
-    return {str(column): str(collation) for column, collation in found}
+    rows = connection.execute(text(query), {"schema": table.schema, "name": table.name})
+    return {str(column): str(collation) for column, collation in rows}
 
 
-def _answered(rows: pa.Table, found: list[int], keys: pa.Table) -> pa.Array:
+def _answering_rows(rows: pa.Table, row_counts: list[int], keys: pa.Table) -> pa.Array:
     """The numbers of the rows that are equal to a key of the question that found them.
 
     A database may take texts for equal that differ, in upper and lower case for example: then a
     row answers several questions.
 
-    `found`: how many rows each question has found.
+    `row_counts`: how many rows each question has found.
     """
-    asked = cast("pl.DataFrame", pl.from_arrow(keys)).with_row_index(ROW_NUMBER)
-    there = cast("pl.DataFrame", pl.from_arrow(rows.select(keys.column_names).cast(keys.schema)))
-    key = there.join(asked, keys.column_names, how="left", maintain_order="left")[ROW_NUMBER]
-    questions = pl.Series(np.repeat(np.arange(len(found)), found), dtype=pl.UInt32)
+    key_frame = cast("pl.DataFrame", pl.from_arrow(keys)).with_row_index(ROW_NUMBER)
+    row_frame = cast(
+        "pl.DataFrame", pl.from_arrow(rows.select(keys.column_names).cast(keys.schema))
+    )
+    key = row_frame.join(key_frame, keys.column_names, how="left", maintain_order="left")[
+        ROW_NUMBER
+    ]
+    questions = pl.Series(np.repeat(np.arange(len(row_counts)), row_counts), dtype=pl.UInt32)
     return (key // KEYS_A_QUESTION == questions).arg_true().to_arrow()
 
 

@@ -53,8 +53,8 @@ class TableSection(SourceSection):
             try:
                 IcebergSection.model_validate(_of_iceberg(written))
             except ValidationError as error:
-                for found in error.errors(include_url=False):
-                    yield found["loc"], found["msg"]
+                for mistake in error.errors(include_url=False):
+                    yield mistake["loc"], mistake["msg"]
 
     def source(self, folder: Path) -> LookupSource:
         from windrow.ingest.lookups.table.source import TableSource  # loads Arrow
@@ -63,11 +63,11 @@ class TableSection(SourceSection):
 
     def _snapshots(self, folder: Path) -> Snapshots:
         if self.warehouse is not None or self.catalog is not None:
-            at = IcebergSection.model_validate(_of_iceberg(dict(self))).at(folder)
+            iceberg_table = IcebergSection.model_validate(_of_iceberg(dict(self))).at(folder)
             with needing("iceberg", "Iceberg tables can't be read"):
                 from windrow.ingest.sinks.iceberg.snapshots import IcebergSnapshots
 
-            return IcebergSnapshots(at)
+            return IcebergSnapshots(iceberg_table)
         from windrow.ingest.lookups.table.parquet import ParquetFiles
         from windrow.ingest.sinks.delta.snapshots import DeltaSnapshots
         from windrow.ingest.sinks.kit.files.filesystem import Place
@@ -79,5 +79,5 @@ class TableSection(SourceSection):
 
 
 def _of_iceberg(written: Mapping[str, Any]) -> dict[str, Any]:
-    given = {name: written.get(name) for name in ("table", *_OF_ICEBERG)}
-    return {"kind": "iceberg", **{name: v for name, v in given.items() if v is not None}}
+    settings = {name: written.get(name) for name in ("table", *_OF_ICEBERG)}
+    return {"kind": "iceberg", **{name: v for name, v in settings.items() if v is not None}}

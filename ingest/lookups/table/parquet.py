@@ -28,11 +28,11 @@ class ParquetFiles:
     sizes and times of change, and one of the files' footers, or of their ETags in an object store.
     """
 
-    place: str
+    uri: str
 
     @property
     def identity(self) -> str:
-        return f"parquet:{self.place}"
+        return f"parquet:{self.uri}"
 
     def newest(self) -> str:
         return self._version(self._files()[1])
@@ -45,22 +45,25 @@ class ParquetFiles:
         table, files = self._refuse_others(version)
         for file in files:
             names = self._schema_of(file).names
-            lost = [name for name in columns if names.count(name) != 1]
-            if lost and table is None:
+            missing_columns = [name for name in columns if names.count(name) != 1]
+            if missing_columns and table is None:
                 raise RefusedError(
-                    f"the file {self.place}/{file.path} has no column {min(lost)}, or several",
+                    f"the file {self.uri}/{file.path} has no column"
+                    f" {min(missing_columns)}, or several",
                     "setup",
                     "All files of the folder must have it once.",
                 )
-            there = [name for name in columns if name not in lost]
-            for batch in read_batches(Place(self.place), file.path, there):
+            present_columns = [name for name in columns if name not in missing_columns]
+            for batch in read_batches(Place(self.uri), file.path, present_columns):
                 # the table got these columns after the file was written
-                nulls = [pa.nulls(batch.num_rows) for _ in lost]
-                yield pa.RecordBatch.from_arrays([*batch.columns, *nulls], [*there, *lost])
+                nulls = [pa.nulls(batch.num_rows) for _ in missing_columns]
+                yield pa.RecordBatch.from_arrays(
+                    [*batch.columns, *nulls], [*present_columns, *missing_columns]
+                )
         self._refuse_others(version)  # a file may have changed while others were read
 
     def _schema_of(self, file: ListedFile) -> pa.Schema:
-        with self._opened(file) as source:
+        with self._open_file(file) as source:
             return pq.read_schema(source)
 
     def _version(self, files: list[ListedFile]) -> str:
@@ -72,12 +75,12 @@ class ParquetFiles:
 
     def _contents(self, file: ListedFile) -> bytes:
         """What tells a file's contents from others: its ETag, or its footer."""
-        with self._opened(file) as source:
+        with self._open_file(file) as source:
             return bytes(source.metadata().get("ETag") or read_footer(source))
 
     @contextmanager
-    def _opened(self, file: ListedFile) -> Iterator[pa.NativeFile]:
-        filesystem = Place(self.place).filesystem()
+    def _open_file(self, file: ListedFile) -> Iterator[pa.NativeFile]:
+        filesystem = Place(self.uri).filesystem()
         with explain_file_errors(file.path), filesystem.open_input_file(file.path) as source:
             yield source
 
@@ -85,7 +88,7 @@ class ParquetFiles:
         table, files = self._files()
         if not self._version(files).startswith(version):  # earlier releases pinned only its start
             raise RefusedError(
-                f"the files in {self.place} are others than those that the window is pinned to",
+                f"the files in {self.uri} are others than those that the window is pinned to",
                 "setup",
                 "Files have no versions: a Delta or Iceberg table keeps its older states.",
             )
@@ -93,20 +96,20 @@ class ParquetFiles:
 
     def _files(self) -> tuple[pa.Schema | None, list[ListedFile]]:
         """The files, and the columns of the table if it is one of windrow's."""
-        place, table = Place(self.place), None
-        if FILES_LOG.partition("/")[0] in place.folders(""):
-            table, committed = list_table(self.place)
-            found = [file for file in place.seen(committed).values() if file is not None]
+        folder, table = Place(self.uri), None
+        if FILES_LOG.partition("/")[0] in folder.folders(""):
+            table, committed = list_table(self.uri)
+            files = [file for file in folder.seen(committed).values() if file is not None]
         else:
-            found = [file for file in place.walk("") if not _is_hidden(file.path)]
-        found = [file for file in found if file.path.endswith(".parquet")]
-        if not found:
+            files = [file for file in folder.walk("") if not _is_hidden(file.path)]
+        files = [file for file in files if file.path.endswith(".parquet")]
+        if not files:
             raise SpecError(
-                f"there is neither a Delta table nor a Parquet file at {self.place}",
+                f"there is neither a Delta table nor a Parquet file at {self.uri}",
                 "setup",
                 "Name the table's folder; an Iceberg table needs warehouse or catalog, too.",
             )
-        return table, sorted(found, key=lambda file: file.path)
+        return table, sorted(files, key=lambda file: file.path)
 
 
 def read_footer(source: pa.NativeFile) -> bytes:

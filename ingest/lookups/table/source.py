@@ -62,7 +62,7 @@ class TableSource:
 
     def open(self, version: str, columns: pa.Schema) -> Ask:
         table: Callable[[pa.Schema], _Hashed] = cache(
-            lambda keys: self.loaded(version, columns, _hashed, keys)
+            lambda keys: self.loaded(version, columns, _hash_rows, keys)
         )
 
         def ask(keys: pa.Table) -> Answers:
@@ -73,18 +73,18 @@ class TableSource:
     def loaded(
         self, version: str, columns: pa.Schema, make: Callable[..., Any], of: Hashable
     ) -> Any:
-        place = (make, of, self.identity, columns)
-        kept = client_cache.taken(place)
-        if not isinstance(kept, _Loaded) or kept.version != version:
-            kept = None  # one at a time
-            kept = _Loaded(version, make(self._read(version, columns), columns, of))
-        client_cache.keep(place, kept)
-        return kept.made
+        cache_key = (make, of, self.identity, columns)
+        cached = client_cache.taken(cache_key)
+        if not isinstance(cached, _Loaded) or cached.version != version:
+            cached = None  # one at a time
+            cached = _Loaded(version, make(self._read(version, columns), columns, of))
+        client_cache.keep(cache_key, cached)
+        return cached.search_index
 
     def _read(self, version: str, columns: pa.Schema) -> Iterator[pa.RecordBatch]:
         size = 0
         for batch in self.snapshots.read(version, columns.names):
-            typed = _as(batch, columns, self.identity)
+            typed = _cast_batch(batch, columns, self.identity)
             size += typed.nbytes
             if size > MOST_BYTES:
                 raise SpecError(
@@ -99,7 +99,7 @@ class TableSource:
 @dataclass(frozen=True)
 class _Loaded:
     version: str
-    made: Any
+    search_index: Any
 
     def close(self) -> None:
         """Leaves it to whoever still uses it."""
@@ -111,22 +111,24 @@ class _Hashed:
 
     rows: pa.Table
     hashes: npt.NDArray[np.uint64]
-    at: npt.NDArray[np.int64]
+    row_numbers: npt.NDArray[np.int64]
 
     def rows_of(self, keys: pa.Table) -> pa.Table:
         """The rows with the hash of one of the keys: a join would hash all rows each time."""
-        wanted = np.unique(_hashes(keys))
-        first = np.searchsorted(self.hashes, wanted)
-        count = np.searchsorted(self.hashes, wanted, side="right") - first
-        before = np.cumsum(count) - count
-        return self.rows.take(self.at[np.repeat(first - before, count) + np.arange(count.sum())])
+        key_hashes = np.unique(_hashes(keys))
+        first = np.searchsorted(self.hashes, key_hashes)
+        count = np.searchsorted(self.hashes, key_hashes, side="right") - first
+        output_starts = np.cumsum(count) - count
+        return self.rows.take(
+            self.row_numbers[np.repeat(first - output_starts, count) + np.arange(count.sum())]
+        )
 
 
-def _hashed(batches: Iterator[pa.RecordBatch], columns: pa.Schema, keys: pa.Schema) -> _Hashed:
+def _hash_rows(batches: Iterator[pa.RecordBatch], columns: pa.Schema, keys: pa.Schema) -> _Hashed:
     rows = pa.Table.from_batches(list(batches), columns).combine_chunks()
     hashes = _hashes(rows.select(keys.names).cast(keys))
-    at = np.argsort(hashes)
-    return _Hashed(rows, hashes[at], at)
+    order = np.argsort(hashes)
+    return _Hashed(rows, hashes[order], order)
 
 
 def _hashes(keys: pa.Table) -> npt.NDArray[np.uint64]:
@@ -136,33 +138,33 @@ def _hashes(keys: pa.Table) -> npt.NDArray[np.uint64]:
 def _storable(schema: pa.Schema) -> Iterator[pa.Field]:
     for field in schema:
         try:
-            yield pa.field(field.name, _stored(field.type))
+            yield pa.field(field.name, _table_type(field.type))
         except UnsupportedTypeError:
             continue
 
 
-def _stored(kind: pa.DataType) -> pa.DataType:
+def _table_type(kind: pa.DataType) -> pa.DataType:
     """The type that a windrow table has for one of another table.
 
     Raises:
         UnsupportedTypeError: it has none.
     """
-    of = pa.types
-    if of.is_dictionary(kind):
-        return _stored(kind.value_type)
-    if of.is_timestamp(kind) and kind.tz is not None:
+    types = pa.types
+    if types.is_dictionary(kind):
+        return _table_type(kind.value_type)
+    if types.is_timestamp(kind) and kind.tz is not None:
         return TIMESTAMP
-    if of.is_decimal(kind) and kind.precision <= 38 and 0 <= kind.scale <= kind.precision:
+    if types.is_decimal(kind) and kind.precision <= 38 and 0 <= kind.scale <= kind.precision:
         return pa.decimal128(kind.precision, kind.scale)
-    if of.is_struct(kind) and kind.num_fields:
-        return pa.struct([pa.field(field.name, _stored(field.type)) for field in kind])
-    if of.is_map(kind):
-        return pa.map_(_stored(kind.key_type), _stored(kind.item_type))
-    if of.is_list(kind) or of.is_large_list(kind) or of.is_fixed_size_list(kind):
-        return pa.list_(_stored(kind.value_type))
-    if of.is_string(kind) or of.is_large_string(kind) or of.is_string_view(kind):
+    if types.is_struct(kind) and kind.num_fields:
+        return pa.struct([pa.field(field.name, _table_type(field.type)) for field in kind])
+    if types.is_map(kind):
+        return pa.map_(_table_type(kind.key_type), _table_type(kind.item_type))
+    if types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind):
+        return pa.list_(_table_type(kind.value_type))
+    if types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind):
         return pa.string()
-    if of.is_binary(kind) or of.is_large_binary(kind) or of.is_fixed_size_binary(kind):
+    if types.is_binary(kind) or types.is_large_binary(kind) or types.is_fixed_size_binary(kind):
         return pa.binary()
     if kind in _SAME:
         return kind
@@ -175,7 +177,7 @@ _SAME = (
 )
 
 
-def _as(batch: pa.RecordBatch, columns: pa.Schema, source: str) -> pa.RecordBatch:
+def _cast_batch(batch: pa.RecordBatch, columns: pa.Schema, source: str) -> pa.RecordBatch:
     """The batch with the types of `columns`.
 
     Raises:
@@ -200,22 +202,34 @@ def _cast(values: pa.Array, kind: pa.DataType) -> pa.Array:
     return pc.cast(values, kind)
 
 
-def _holds(kind: pa.DataType, other: pa.DataType) -> bool:
+def _holds(kind: pa.DataType, source_kind: pa.DataType) -> bool:
     """Whether a cast of another type to `kind` keeps each value and its checksum, or fails.
 
     Arrow also makes 7 of the text "007", true of 5, and 0.00 of the float 1e-9.
     """
-    of = pa.types
-    if of.is_null(other) or (of.is_integer(kind) and of.is_integer(other)):
+    types = pa.types
+    if types.is_null(source_kind) or (types.is_integer(kind) and types.is_integer(source_kind)):
         return True
-    if of.is_nested(kind) and of.is_nested(other) and kind.num_fields == other.num_fields:
-        pairs = [(kind.field(i), other.field(i)) for i in range(kind.num_fields)]
-        named = of.is_struct(kind) and any(mine.name != its.name for mine, its in pairs)
-        alike = of.is_struct(kind) == of.is_struct(other) and of.is_map(kind) == of.is_map(other)
-        return alike and not named and all(_holds(mine.type, its.type) for mine, its in pairs)
-    stored = _stored(other)
+    if (
+        types.is_nested(kind)
+        and types.is_nested(source_kind)
+        and kind.num_fields == source_kind.num_fields
+    ):
+        pairs = [(kind.field(i), source_kind.field(i)) for i in range(kind.num_fields)]
+        named = types.is_struct(kind) and any(
+            field.name != source_field.name for field, source_field in pairs
+        )
+        alike = types.is_struct(kind) == types.is_struct(source_kind) and types.is_map(
+            kind
+        ) == types.is_map(source_kind)
+        return (
+            alike
+            and not named
+            and all(_holds(field.type, source_field.type) for field, source_field in pairs)
+        )
+    stored = _table_type(source_kind)
     return bool(
         stored == kind
-        or (of.is_decimal(kind) and of.is_decimal(stored) and kind.scale == stored.scale)
+        or (types.is_decimal(kind) and types.is_decimal(stored) and kind.scale == stored.scale)
         or (kind == pa.float64() and stored == pa.float32())
     )

@@ -74,7 +74,7 @@ SETTINGS = {
 }
 """Settings of the session that the function sees."""
 
-_OWN = (
+_OWN_COLUMNS = (
     pa.field("windrow_index", pa.int64(), nullable=False),
     pa.field("windrow_outcome", pa.string()),
     pa.field("windrow_try", pa.int64()),
@@ -145,7 +145,7 @@ def rows_kept(
     """
     from pyspark import StorageLevel  # Spark is loaded only where it is used
 
-    columns = [*_OWN, *(pa.field(f.name, f.type) for f in work.columns)]
+    columns = [*_OWN_COLUMNS, *(pa.field(f.name, f.type) for f in work.columns)]
     _refuse_alike([f.name for f in columns])
     schema = spark_columns(pa.schema(columns))
     job = ReadJob(dumped(work.read), tuple(splits), shares(splits, tasks), _as_arrow(schema))
@@ -209,16 +209,16 @@ class ReadJob:
             outcome = outcome_of(partial(task, give=give), self.splits[index])
 
         for rows in batch_iterator(read):
-            none = [pa.nulls(rows.num_rows, f.type) for f in _OWN[1:]]
-            yield self._fitted(
+            none = [pa.nulls(rows.num_rows, f.type) for f in _OWN_COLUMNS[1:]]
+            yield self._fit_columns(
                 [pa.repeat(pa.scalar(index, pa.int64()), rows.num_rows), *none, *rows.columns]
             )
-        nothing = [pa.nulls(1, f.type) for f in list(self.schema)[len(_OWN) :]]
-        yield self._fitted(
+        nothing = [pa.nulls(1, f.type) for f in list(self.schema)[len(_OWN_COLUMNS) :]]
+        yield self._fit_columns(
             [pa.array([index]), pa.array([outcome]), pa.array([secrets.randbits(63)]), *nothing]
         )
 
-    def _fitted(self, arrays: Sequence[pa.Array]) -> pa.RecordBatch:
+    def _fit_columns(self, arrays: Sequence[pa.Array]) -> pa.RecordBatch:
         return pa.RecordBatch.from_arrays(
             [a.cast(f.type) for a, f in zip(arrays, self.schema, strict=True)], schema=self.schema
         )
@@ -231,10 +231,12 @@ def split_results(read: DataFrame, splits: int) -> tuple[list[Staged], list[int]
         WindrowError: the error of the first split that has one, in their order.
     """
     with row_loss_as_error():
-        rows = collected(read.where("windrow_outcome is not null").select(*(f.name for f in _OWN)))
-    found = {row[0]: (row[1], row[2]) for row in rows}
-    return [result_of(found[index][0]) for index in range(splits)], [
-        found[index][1] for index in range(splits)
+        rows = collected(
+            read.where("windrow_outcome is not null").select(*(f.name for f in _OWN_COLUMNS))
+        )
+    outcome_by_split = {row[0]: (row[1], row[2]) for row in rows}
+    return [result_of(outcome_by_split[index][0]) for index in range(splits)], [
+        outcome_by_split[index][1] for index in range(splits)
     ]
 
 
@@ -250,12 +252,12 @@ def counted_rows(read: DataFrame, tries: Sequence[int]) -> DataFrame:
     Raises (in Spark's tasks):
         an error with `_OTHER_TRY`: it is another try.
     """
-    known = ", ".join(map(str, tries))
+    known_tries = ", ".join(map(str, tries))
     rows = read.where(
         "CASE WHEN windrow_outcome IS NULL THEN spark_partition_id() >= 0 WHEN windrow_try IN"
-        f" ({known}) THEN false ELSE raise_error('{_OTHER_TRY}') END"
+        f" ({known_tries}) THEN false ELSE raise_error('{_OTHER_TRY}') END"
     )
-    return rows.drop(*(f.name for f in _OWN))
+    return rows.drop(*(f.name for f in _OWN_COLUMNS))
 
 
 @contextmanager
@@ -311,5 +313,5 @@ def spark_columns(schema: pa.Schema) -> StructType:
 def _as_arrow(schema: StructType) -> pa.Schema:
     from pyspark.sql.pandas.types import to_arrow_schema  # as above
 
-    found: Any = to_arrow_schema(schema, timezone="UTC")
-    return found
+    arrow_schema: Any = to_arrow_schema(schema, timezone="UTC")
+    return arrow_schema

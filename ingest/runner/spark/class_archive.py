@@ -51,12 +51,12 @@ def make_archive() -> Path:
         # Java writes the file bit by bit, and one that maps half an archive crashes: so
         # the archive gets its name only when it is whole.
         with tempfile.TemporaryDirectory(dir=path.parent, prefix=".making-") as folder:
-            made = Path(folder) / path.name
-            record_classes(made)
-            made.replace(path)
+            archive = Path(folder) / path.name
+            record_classes(archive)
+            archive.replace(path)
         # archives of an earlier Spark or Java; a process that has one open keeps it
-        for other in set(path.parent.glob("spark-*.jsa")) - {path}:
-            other.unlink(missing_ok=True)
+        for old_archive in set(path.parent.glob("spark-*.jsa")) - {path}:
+            old_archive.unlink(missing_ok=True)
     except OSError as failed:
         raise UnreachableError(
             f"No archive could be written to {path.parent} ({failed.strerror})",
@@ -66,7 +66,7 @@ def make_archive() -> Path:
     return path
 
 
-def record_classes(made: Path) -> None:
+def record_classes(archive: Path) -> None:
     """Starts Spark in a process of its own, whose Java writes the archive.
 
     The Java of this process, if it has one, was started without that option.
@@ -75,13 +75,13 @@ def record_classes(made: Path) -> None:
         sys.executable,
         "-m",
         "windrow.ingest.runner.spark.class_archive",
-        f"-XX:ArchiveClassesAtExit={made} {QUIET}",
+        f"-XX:ArchiveClassesAtExit={archive} {QUIET}",
     ]
     try:
         done = subprocess.run(command, capture_output=True, timeout=_SECONDS, check=False)
     except subprocess.TimeoutExpired:
         done = None
-    if done is None or done.returncode or not made.is_file():
+    if done is None or done.returncode or not archive.is_file():
         raise UnreachableError(
             "Spark did not start, or Java wrote no archive of it",
             "setup",

@@ -115,11 +115,11 @@ def own_code() -> Code:
     """
     from windrow.ingest.settings.kinds import LOADED  # workers load this module, too
 
-    return _packed(tuple(LOADED.items()))
+    return _pack_code(tuple(LOADED.items()))
 
 
 @cache
-def _packed(plugins: tuple[tuple[str, str], ...]) -> Code:
+def _pack_code(plugins: tuple[tuple[str, str], ...]) -> Code:
     # Spark is loaded only where it is used
     from windrow.ingest.runner.spark.worker_bootstrap import Code, digest_of, files_of
 
@@ -137,13 +137,13 @@ def _versions() -> dict[str, str]:
     """
     from packaging.requirements import Requirement  # workers load this module, too
 
-    found = {"python": platform.python_version()}
+    version_by_name = {"python": platform.python_version()}
     for requirement in map(Requirement, requires("windrow-ingest") or []):
         try:
-            found[requirement.name] = version(requirement.name)
+            version_by_name[requirement.name] = version(requirement.name)
         except PackageNotFoundError:  # of an extra that nobody asked for
             continue
-    return {name: found[name] for name in sorted(found) if name not in _DRIVERS}
+    return {name: version_by_name[name] for name in sorted(version_by_name) if name not in _DRIVERS}
 
 
 def code_to_send() -> Code | None:
@@ -153,8 +153,8 @@ def code_to_send() -> Code | None:
     """
     from pyspark.errors import PySparkRuntimeError  # as above
 
-    own = own_context()
-    masters = [] if own is None else [str(own.master)]
+    context = own_context()
+    masters = [] if context is None else [str(context.master)]
     # a process without a session on a server hasn't loaded this module
     connect = sys.modules.get("pyspark.sql.connect.session")
     if connect is not None:
@@ -170,8 +170,8 @@ def sent(spark: SparkContext | SparkSession, job: SparkJob) -> Any:
 
     It is the job itself, or on a cluster the job with windrow's code, which they lack.
     """
-    own = context_of(spark)
-    master = session_of(spark).conf.get("spark.master", "") if own is None else own.master
+    context = context_of(spark)
+    master = session_of(spark).conf.get("spark.master", "") if context is None else context.master
     if is_local(str(master)):
         return job
     from windrow.ingest.runner.spark.worker_bootstrap import WorkerBootstrap  # as above

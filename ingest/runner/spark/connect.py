@@ -101,11 +101,11 @@ class ConnectedSpark:
         """
         if self._session is not None:
             try:
-                return self._checked(self._session)
+                return self._check_session(self._session)
             except UnreachableError:
                 self.close()
         self._session = self._new_session()
-        begun = self._checked(self._session)
+        begun = self._check_session(self._session)
         if not is_local(str(begun.conf.get("spark.master", ""))):
             begun.conf.set(BUFFER_BYTES, str(buffer_bytes(own_code().digest)))
         return begun
@@ -133,31 +133,31 @@ class ConnectedSpark:
         session.client.set_retry_policies([patience])
         return session
 
-    def _checked(self, session: Any) -> SparkSession:
+    def _check_session(self, session: Any) -> SparkSession:
         """Returns the session, once the server has answered and its environment fits."""
         from pyspark.errors import PySparkException  # as above
 
         try:
             with waiting_for(f"the Spark at {self.address}"):
                 server = session.conf.get(ENVIRONMENT, None)
-                here = is_local(session.conf.get("spark.master", ""))
-            differs = _difference(server, None if here else session.version)
+                is_local_master = is_local(session.conf.get("spark.master", ""))
+            differs = _difference(server, None if is_local_master else session.version)
         except PySparkException as failed:
             if WRONG_TOKEN in str(failed):
-                what = (
+                message = (
                     f"The Spark Connect server at {self.address} doesn't take the token, or"
                     " needs one"
                 )
-                do = f"Give the server's, by {TOKEN} in the environment."
+                advice = f"Give the server's, by {TOKEN} in the environment."
             else:
                 port = _client_address(self.address).rpartition(":")[2].partition("/")[0]
                 option = "" if port == str(PORT) else f" --port {port}"
-                what, do = (
+                message, advice = (
                     f"No Spark Connect server answers at {self.address}",
                     f"Start it (windrow spark run{option}), or wait until it is up.",
                 )
             raise UnreachableError(
-                what, "setup", f"{do} Nothing was read or committed."
+                message, "setup", f"{advice} Nothing was read or committed."
             ) from failed
         if differs is not None:
             raise UnreachableError(
@@ -236,8 +236,8 @@ def _client_address(address: str) -> str:
             "spec",
             f"Name it like sc://localhost:{PORT}. A token goes into the environment ({TOKEN}).",
         )
-    here, tls = parts["host"] in LOOPBACK, parts["tls"] or ""
-    if not here and not tls:
+    local, tls = parts["host"] in LOOPBACK, parts["tls"] or ""
+    if not local and not tls:
         raise SpecError(
             f"Tasks for {address} would travel in the clear, with the secrets of a pipeline's"
             " client",
@@ -246,5 +246,5 @@ def _client_address(address: str) -> str:
             " machine.",
         )
     return (
-        f"sc://{'localhost' if here and not tls else parts['host']}:{parts['port'] or PORT}/{tls}"
+        f"sc://{'localhost' if local and not tls else parts['host']}:{parts['port'] or PORT}/{tls}"
     )

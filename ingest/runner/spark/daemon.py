@@ -18,7 +18,7 @@ from windrow.ingest.runner.spark.pyspark_internals import SPARK_ZIPS
 
 def main() -> None:
     """Runs Spark's own daemon, which never returns."""
-    sys.path.sort(key=lambda place: any(map(Path(place).match, SPARK_ZIPS)))  # Spark's come last
+    sys.path.sort(key=lambda path: any(map(Path(path).match, SPARK_ZIPS)))  # Spark's come last
     # workers are forked of this process: each loads windrow as it is when the worker begins
     for name in [name for name in sys.modules if name.partition(".")[0] == "windrow"]:
         del sys.modules[name]

@@ -68,10 +68,10 @@ if TYPE_CHECKING:
 _NOWHERE = -1
 """The index of rows that name none of the window's messages."""
 
-_DO = "No row was committed. Fix the function, then run the window again."
+_ADVICE = "No row was committed. Fix the function, then run the window again."
 
 
-def transformed(
+def transform_rows(
     spark: SparkSession,
     work: DataFrameWork,
     splits: Sequence[Split],
@@ -81,7 +81,7 @@ def transformed(
 
     `tasks`: the most tasks that stage.
     """
-    wanted = spark_columns(work.wanted)
+    expected_schema = spark_columns(work.wanted)
     with (
         session_of_its_own(spark) as session,
         rows_kept(session, work, splits, tasks) as read,
@@ -89,17 +89,17 @@ def transformed(
         brought, tries = split_results(read, len(splits))
         with row_loss_as_error(), columns_made_for(session):
             counted = counted_rows(read, tries)
-            result = _called(work.function, _rows(counted, work))
-            _refuse_other_columns(work.function, result, wanted)
+            result = _call_function(work.function, _rows(counted, work))
+            _refuse_other_columns(work.function, result, expected_schema)
             rows = _struct(result, work)
-            placed = _placed(
+            placed = _join_splits(
                 session, _with_deletes(rows, counted, work) if work.keyed else rows, work, splits
             )
             in_order = _in_order(placed, work, min(tasks, len(splits)))
-        staged = _staged(session, in_order, work, brought)
+        staged = _stage_rows(session, in_order, work, brought)
     return [
-        staged[index] if index in staged else work.stage(one, ())
-        for index, one in enumerate(brought)
+        staged[index] if index in staged else work.stage(split_read, ())
+        for index, split_read in enumerate(brought)
     ]
 
 
@@ -111,7 +111,7 @@ def _rows(counted: DataFrame, work: DataFrameWork) -> DataFrame:
     return counted.where(f"not {DELETED}").drop(DELETED) if work.keyed else counted
 
 
-def _called(reference: FunctionReference, rows: DataFrame) -> DataFrame:
+def _call_function(reference: FunctionReference, rows: DataFrame) -> DataFrame:
     """Calls the function, and returns its DataFrame.
 
     Raises:
@@ -148,43 +148,43 @@ def _called(reference: FunctionReference, rows: DataFrame) -> DataFrame:
             and not {"pyspark", "py4j"} & {*Path(frame.filename).parts}
         ]
         # a server finds the mistake only behind the user's last line
-        at = f" ({users[-1].filename}:{users[-1].lineno})" if users else ""
+        location = f" ({users[-1].filename}:{users[-1].lineno})" if users else ""
         raise SpecError(
-            f"The function {reference} of the spark step fails: {error_name(failed)}{at}",
+            f"The function {reference} of the spark step fails: {error_name(failed)}{location}",
             "spec",
-            _DO,
+            _ADVICE,
         ) from failed
     if not isinstance(result, DataFrame):
         raise SpecError(
             f"The function {reference} of the spark step gave {type(result).__name__}, and no"
             " DataFrame",
             "spec",
-            _DO,
+            _ADVICE,
         )
     return result
 
 
 def _refuse_other_columns(
-    reference: FunctionReference, result: DataFrame, wanted: StructType
+    reference: FunctionReference, result: DataFrame, expected_schema: StructType
 ) -> None:
-    given: dict[str, str] = {f.name: f.dataType.simpleString() for f in result.schema}
-    names = {f.name: f.dataType.simpleString() for f in wanted}
-    wrong = [f"{name}: missing" for name in names if name not in given]
-    wrong += [
+    given_types: dict[str, str] = {f.name: f.dataType.simpleString() for f in result.schema}
+    names = {f.name: f.dataType.simpleString() for f in expected_schema}
+    problems = [f"{name}: missing" for name in names if name not in given_types]
+    problems += [
         f"{name}: {kind}, and there is no such column"
-        for name, kind in given.items()
+        for name, kind in given_types.items()
         if name not in names
     ]
-    wrong += [
-        f"{name}: {given[name]}, by the schema {kind}"
+    problems += [
+        f"{name}: {given_types[name]}, by the schema {kind}"
         for name, kind in names.items()
-        if given.get(name, kind) != kind
+        if given_types.get(name, kind) != kind
     ]
-    wrong += [f"{name}: there twice" for name in given if result.columns.count(name) > 1]
-    if wrong:
+    problems += [f"{name}: there twice" for name in given_types if result.columns.count(name) > 1]
+    if problems:
         raise SpecError(
             f"The function {reference} of the spark step gives other columns than its schema has: "
-            + "; ".join(wrong),
+            + "; ".join(problems),
             "spec",
             "Have it give those of the step's schema (of a last step transform.schema; without"
             " one, the columns that it is given) and the metadata columns; no row was committed.",
@@ -225,10 +225,10 @@ def _with_deletes(rows: DataFrame, counted: DataFrame, work: DataFrameWork) -> D
     return rows.unionAll(deletes)
 
 
-def _placed(
+def _join_splits(
     session: SparkSession, rows: DataFrame, work: DataFrameWork, splits: Sequence[Split]
 ) -> DataFrame:
-    """Joins each row (`row`) with its split's index (`at.index`)."""
+    """Joins each row (`row`) with its split's index (`split_ranges.index`)."""
     from pyspark.sql import functions as f  # as above
 
     ranges = [
@@ -245,20 +245,22 @@ def _placed(
         pa.Table.from_pylist(ranges),
         "index long, topic string, partition long, start long, stop long",
     )
-    at = named_ranges.select(f.struct("*").alias("at"))
+    split_ranges = named_ranges.select(f.struct("*").alias("at"))
     topic, partition, offset = (_column(name, "row") for name in work.position)
     same = (topic == f.col("at.topic")) & (partition == f.col("at.partition"))
     return rows.join(
-        f.broadcast(at), same & (offset >= f.col("at.start")) & (offset < f.col("at.stop")), "left"
+        f.broadcast(split_ranges),
+        same & (offset >= f.col("at.start")) & (offset < f.col("at.stop")),
+        "left",
     )
 
 
-def _column(name: str, within: str = "") -> Column:
+def _column(name: str, struct_name: str = "") -> Column:
     """Returns a column by a name that may hold any characters."""
     from pyspark.sql import functions as f  # as above
 
     quoted = f"`{name.replace('`', '``')}`"
-    return f.col(f"{within}.{quoted}" if within else quoted)
+    return f.col(f"{struct_name}.{quoted}" if struct_name else quoted)
 
 
 def _in_order(placed: DataFrame, work: DataFrameWork, tasks: int) -> DataFrame:
@@ -283,7 +285,7 @@ def _in_order(placed: DataFrame, work: DataFrameWork, tasks: int) -> DataFrame:
     )
 
 
-def _staged(
+def _stage_rows(
     session: SparkSession, in_order: DataFrame, work: DataFrameWork, read: Sequence[Staged]
 ) -> dict[int, Staged]:
     """Stages the rows, and returns the results of splits that have any, by index.
@@ -303,14 +305,14 @@ def _staged(
                 in_order.mapInArrow(sent(session, job), "index long, outcome string")
             )
         )
-    found = {at: result_of(outcome) for at, outcome in outcomes}
-    if len(found) < len(outcomes):
+    result_by_split = {index: result_of(outcome) for index, outcome in outcomes}
+    if len(result_by_split) < len(outcomes):
         raise BugError(
             "Spark staged a split's rows in two tasks",
             "stage",
             "Nothing was committed. Report it, with Spark's version.",
         )
-    return found
+    return result_by_split
 
 
 @contextmanager
@@ -335,7 +337,7 @@ def _udf_errors_of(reference: FunctionReference) -> Iterator[None]:
             raise SpecError(
                 f"A UDF of the function {reference} of the spark step fails on a worker: {kind}",
                 "stage",
-                _DO,
+                _ADVICE,
             ) from failed
         raise SpecError(
             f"A worker can't import {missing[1]}, which a UDF of the function {reference} of"
@@ -350,13 +352,13 @@ def _udf_errors_of(reference: FunctionReference) -> Iterator[None]:
 class StageJob:
     """The job of each Spark task that stages splits; picklable.
 
-    `wanted`: the rows' columns; `position`: see `ports.engine.DataFrameWork`. `shares`: none,
-    because its input has the splits' own indices.
+    `expected_schema`: the rows' columns; `position`: see `ports.engine.DataFrameWork`. `shares`:
+    none, because its input has the splits' own indices.
     """
 
     task: bytes
     read: tuple[Staged, ...]
-    wanted: pa.Schema
+    expected_schema: pa.Schema
     position: tuple[str, str, str]
     schema: pa.Schema = RESULT
     shares: None = None
@@ -381,9 +383,10 @@ class StageJob:
 
     def _rows(self, piece: pa.StructArray) -> pa.RecordBatch:
         arrays = [
-            column.cast(f.type) for column, f in zip(piece.flatten(), self.wanted, strict=True)
+            column.cast(f.type)
+            for column, f in zip(piece.flatten(), self.expected_schema, strict=True)
         ]
-        return pa.RecordBatch.from_arrays(arrays, self.wanted.names)
+        return pa.RecordBatch.from_arrays(arrays, self.expected_schema.names)
 
     def _refused(self, rows: pa.RecordBatch) -> str:
         topic, partition, offset = (rows[name][0].as_py() for name in self.position)

@@ -90,13 +90,13 @@ class SparkEngine:
         if not splits:
             return iter(())
         # loaded only for a pipeline with such a function
-        from windrow.ingest.runner.spark.dataframe_transform import transformed
+        from windrow.ingest.runner.spark.dataframe_transform import transform_rows
 
         with spark_errors_as("setup", "Java or Spark can't start", DO_DOCTOR):
             spark = self._spark()
             tasks = _PER_CORE * parallelism(spark)
             session = session_of(spark)
-        return iter(transformed(session, work, splits, tasks))
+        return iter(transform_rows(session, work, splits, tasks))
 
     def _collect(self, task: Callable[[Split], Staged], splits: Sequence[Split]) -> dict[int, str]:
         packed = dumped(task)
@@ -124,8 +124,8 @@ def _outcomes(spark: SparkContext | SparkSession, job: Job) -> Callable[[], list
 
 def parallelism(spark: SparkContext | SparkSession) -> int:
     """Returns the number of tasks that Spark runs at once."""
-    own = context_of(spark)
-    return range_splits(session_of(spark)) if own is None else own.defaultParallelism
+    context = context_of(spark)
+    return range_splits(session_of(spark)) if context is None else context.defaultParallelism
 
 
 @dataclass(frozen=True)

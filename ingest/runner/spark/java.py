@@ -35,11 +35,11 @@ from windrow.ingest.runner.spark.pyspark_internals import (
 class _Java:
     """Java that was launched here.
 
-    `answer`: the file in which it writes port and secret; None once pyspark uses it.
+    `answer_path`: the file in which it writes port and secret; None once pyspark uses it.
     """
 
     process: subprocess.Popen[bytes]
-    answer: Path | None
+    answer_path: Path | None
 
 
 _java: _Java | None = None
@@ -57,10 +57,14 @@ def launch(properties: Mapping[str, str]) -> None:
     global _java  # one per process  # noqa: PLW0603
     if java_command() is None:
         raise UnreachableError(java_problem() or "", "setup", "Then run this again.")
-    if (_java is not None and _java.answer is not None) or JAVA_PORT in os.environ or has_java():
+    if (
+        (_java is not None and _java.answer_path is not None)
+        or JAVA_PORT in os.environ
+        or has_java()
+    ):
         return
-    answer = Path(tempfile.mkdtemp(prefix="windrow-java-")) / "answer"
-    command, environment = java_launch(properties, answer)
+    answer_path = Path(tempfile.mkdtemp(prefix="windrow-java-")) / "answer"
+    command, environment = java_launch(properties, answer_path)
     reading, writing = os.pipe()
     threading.Thread(target=_copy_errors, args=(reading,), daemon=True).start()
     try:
@@ -73,7 +77,7 @@ def launch(properties: Mapping[str, str]) -> None:
         )
     finally:
         os.close(writing)
-    _java = _Java(process, answer)
+    _java = _Java(process, answer_path)
 
 
 def connect() -> None:
@@ -84,36 +88,36 @@ def connect() -> None:
         PySparkRuntimeError: it ended before, for another reason.
     """
     # there may be one that another program has launched, with this process
-    if _java is None or _java.answer is None or has_java():
+    if _java is None or _java.answer_path is None or has_java():
         return
     # Spark is loaded only where it is used
     from pyspark import SparkContext
     from pyspark.errors import PySparkRuntimeError
 
-    while not _java.answer.exists():
+    while not _java.answer_path.exists():
         if _java.process.poll() is not None:
             end_unused()
             if problem := java_problem():
                 raise UnreachableError(problem, "setup", "Then run this again.")
             raise PySparkRuntimeError(errorClass="JAVA_GATEWAY_EXITED", messageParameters={})
         time.sleep(0.02)
-    port, secret = java_answer(_java.answer)
+    port, secret = java_answer(_java.answer_path)
     with variable_set(JAVA_PORT, port), variable_set(JAVA_SECRET, secret):
         SparkContext.getSystemProperty("java.version")  # any question makes pyspark connect
-    shutil.rmtree(_java.answer.parent)
-    _java.answer = None
+    shutil.rmtree(_java.answer_path.parent)
+    _java.answer_path = None
 
 
 @atexit.register
 def end_unused() -> None:
     """Ends Java that was launched and that no SparkContext uses."""
-    if _java is None or _java.answer is None:
+    if _java is None or _java.answer_path is None:
         return
     if _java.process.poll() is None:
         os.killpg(_java.process.pid, signal.SIGKILL)  # it has written nothing yet
     _java.process.communicate()
-    shutil.rmtree(_java.answer.parent, ignore_errors=True)
-    _java.answer = None
+    shutil.rmtree(_java.answer_path.parent, ignore_errors=True)
+    _java.answer_path = None
 
 
 def is_running() -> bool:
@@ -145,11 +149,11 @@ def variable_set(name: str, value: str | None) -> Iterator[None]:
     if value is None:
         yield
         return
-    before = os.environ.get(name)
+    old_value = os.environ.get(name)
     os.environ[name] = value
     try:
         yield
     finally:
         del os.environ[name]
-        if before is not None:
-            os.environ[name] = before
+        if old_value is not None:
+            os.environ[name] = old_value

@@ -69,17 +69,17 @@ def shares(splits: Sequence[Split], least: int) -> list[list[int]]:
     """
     order = sorted(range(len(splits)), key=lambda index: (splits[index].tp, splits[index].start))
     lengths = [split.stop - split.start for split in splits]
-    most, many = min(_LARGE, -(-sum(lengths) // least)), -(-len(splits) // least)
-    taken: list[list[int]] = []
-    offsets = most
+    max_offsets, max_splits = min(_LARGE, -(-sum(lengths) // least)), -(-len(splits) // least)
+    task_shares: list[list[int]] = []
+    offsets = max_offsets
     for index in order:
         length = lengths[index]
-        if offsets + length > most or len(taken[-1]) == many:
-            taken.append([])
+        if offsets + length > max_offsets or len(task_shares[-1]) == max_splits:
+            task_shares.append([])
             offsets = 0
-        taken[-1].append(index)
+        task_shares[-1].append(index)
         offsets += length
-    return taken
+    return task_shares
 
 
 DO_DOCTOR = (
@@ -94,7 +94,7 @@ DO_AGAIN = (
 
 
 @contextmanager
-def spark_errors_as(stage: Stage, what: str, do: str) -> Iterator[None]:
+def spark_errors_as(stage: Stage, message: str, advice: str) -> Iterator[None]:
     """Turns Spark's own errors into one that says what could not be done.
 
     Raises:
@@ -107,14 +107,14 @@ def spark_errors_as(stage: Stage, what: str, do: str) -> Iterator[None]:
         yield
     # OSError: no such program, or the Java side is gone
     except (PySparkException, Py4JError, OSError) as failed:
-        said = ""
+        error_text = ""
         with suppress(Py4JError, OSError):  # Java says it, and may be gone
-            said = str(failed)
-        other = OTHER_PYTHON.search(said)
-        if other is not None:
-            python = f"The workers have Python {other[1]}, and the driver has {other[2]}"
+            error_text = str(failed)
+        versions = OTHER_PYTHON.search(error_text)
+        if versions is not None:
+            python = f"The workers have Python {versions[1]}, and the driver has {versions[2]}"
             raise UnreachableError(python, "setup", DO_PYTHON) from failed
-        raise UnreachableError(f"{what} ({error_name(failed)})", stage, do) from failed
+        raise UnreachableError(f"{message} ({error_name(failed)})", stage, advice) from failed
 
 
 def is_gone(failed: BaseException) -> bool:
@@ -194,50 +194,50 @@ def waited_for(spark: SparkContext | SparkSession, action: Callable[[], T]) -> T
     """
     from pyspark import InheritableThread  # as above
 
-    answer: Future[T] = Future()
-    own, tag = context_of(spark), uuid.uuid4().hex
+    future: Future[T] = Future()
+    context, tag = context_of(spark), uuid.uuid4().hex
     mark, cancel = (
-        (own.addJobTag, own.cancelJobsWithTag)
-        if own is not None
+        (context.addJobTag, context.cancelJobsWithTag)
+        if context is not None
         else (session_of(spark).addTag, session_of(spark).interruptTag)
     )
 
     def act() -> None:
         try:
             mark(tag)  # this thread's jobs
-            answer.set_result(action())
+            future.set_result(action())
         # handed over, not swallowed: without an answer the run would wait for ever
         except BaseException as failed:  # noqa: BLE001
-            answer.set_exception(failed)
+            future.set_exception(failed)
 
     InheritableThread(target=act, daemon=True).start()
     try:
-        wait([answer], _ALONE_SECONDS)
-        if not answer.done() and own is not None and _is_alone(own):
+        wait([future], _ALONE_SECONDS)
+        if not future.done() and context is not None and _is_alone(context):
             _LOG.warning(
                 "No executor has come up at %s. The run waits for one, without end: look at the"
                 " master whether it has workers, with the free memory and cores that an executor"
                 " asks for (spark.executor.memory, spark.executor.cores).",
-                own.master,
+                context.master,
             )
-        return answer.result()
+        return future.result()
     finally:
-        if not answer.done():  # Ctrl-C, or the run was ended from outside
+        if not future.done():  # Ctrl-C, or the run was ended from outside
             with suppress(Exception):  # Spark may be gone as well
-                if own is not None:
-                    own.setLogLevel("OFF")  # else Spark logs each cancelled task
+                if context is not None:
+                    context.setLogLevel("OFF")  # else Spark logs each cancelled task
                 cancel(tag)
-            wait([answer], _CANCEL_SECONDS)
+            wait([future], _CANCEL_SECONDS)
 
 
-def _is_alone(own: SparkContext) -> bool:
+def _is_alone(context: SparkContext) -> bool:
     """Returns whether the process's own Spark, at a cluster's master, has no executor.
 
     Spark waits for one without a message that anybody sees. A local Spark is its own
     executor, and a server's executors are the server's business.
     """
-    if str(own.master).startswith("local"):
+    if str(context.master).startswith("local"):
         return False
     with suppress(Exception):  # Spark may be gone, which the job's own error says
-        return len(own.statusTracker().getExecutorInfos()) <= 1  # the driver counts
+        return len(context.statusTracker().getExecutorInfos()) <= 1  # the driver counts
     return False

@@ -201,9 +201,9 @@ def _own_interrupts() -> Iterator[None]:
     pyspark replaces it by one that talks to a JVM which is busy.
     """
     main = threading.current_thread() is threading.main_thread()
-    before = signal.getsignal(signal.SIGINT)
+    old_handler = signal.getsignal(signal.SIGINT)
     try:
         yield
     finally:
-        if main and before is not None:
-            signal.signal(signal.SIGINT, before)
+        if main and old_handler is not None:
+            signal.signal(signal.SIGINT, old_handler)

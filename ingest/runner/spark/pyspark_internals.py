@@ -30,30 +30,32 @@ Nothing public takes a Java.
 """
 
 
-def java_launch(properties: Mapping[str, str], answer: Path) -> tuple[list[str], Mapping[str, str]]:
+def java_launch(
+    properties: Mapping[str, str], answer_path: Path
+) -> tuple[list[str], Mapping[str, str]]:
     """Returns the command by which pyspark launches Java, and the environment of it.
 
     Nothing public launches Java without waiting for it.
 
     Args:
         properties: Spark's, of the SparkContext to come.
-        answer: the file in which Java writes where it answers (`java_answer`).
+        answer_path: the file in which Java writes where it answers (`java_answer`).
     """
     spark = find_spec("pyspark")
     assert spark is not None
     home = os.environ.get("SPARK_HOME") or Path(str(spark.origin)).parent
     words = [word for name, value in properties.items() for word in ("--conf", f"{name}={value}")]
     words += shlex.split(os.environ.get("PYSPARK_SUBMIT_ARGS", "pyspark-shell"))
-    told = {"SPARK_CONNECT_MODE": "0", "_PYSPARK_DRIVER_CONN_INFO_PATH": str(answer)}
-    return [f"{home}/bin/spark-submit", *words], {**os.environ, **told}
+    variables = {"SPARK_CONNECT_MODE": "0", "_PYSPARK_DRIVER_CONN_INFO_PATH": str(answer_path)}
+    return [f"{home}/bin/spark-submit", *words], {**os.environ, **variables}
 
 
-def java_answer(answer: Path) -> tuple[str, str]:
+def java_answer(answer_path: Path) -> tuple[str, str]:
     """Returns the port and the secret in Java's file, which is whole if it is there."""
     # Spark is loaded only where it is used
     from pyspark.serializers import UTF8Deserializer, read_int
 
-    with answer.open("rb") as file:
+    with answer_path.open("rb") as file:
         return str(read_int(file)), UTF8Deserializer().loads(file)  # type: ignore[no-untyped-call]  # Spark's own
 
 
@@ -98,12 +100,12 @@ def active_in_thread(session: SparkSession) -> Iterator[None]:
     from pyspark.sql.connect.session import SparkSession as ConnectedSession
 
     of_thread: Any = ConnectedSession._active_session  # noqa: SLF001
-    before = getattr(of_thread, "session", None)
+    old_session = getattr(of_thread, "session", None)
     of_thread.session = session
     try:
         yield
     finally:
-        of_thread.session = before
+        of_thread.session = old_session
 
 
 def drop_checkpoint(frame: DataFrame) -> None:

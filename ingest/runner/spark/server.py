@@ -38,7 +38,7 @@ _CLEANING = "spark.cleaner.periodicGC.interval"
 Data that ended sessions kept on disk is removed only then.
 """
 
-EVERY = IDLE_WORKER_SECONDS / 3
+PING_SECONDS = IDLE_WORKER_SECONDS / 3
 """Seconds between two empty tasks: two fit into Spark's minute, if one has to wait."""
 
 _END = 5.0
@@ -157,7 +157,7 @@ def kept_alive(empty_task: Callable[[], object]) -> Iterator[None]:
     ended = threading.Event()
 
     def keep() -> None:
-        while not ended.wait(EVERY):
+        while not ended.wait(PING_SECONDS):
             with suppress(Exception):  # if Spark is gone, its next job reports it
                 empty_task()
 

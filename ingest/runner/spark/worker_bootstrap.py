@@ -49,23 +49,23 @@ class Code:
         runs the task again.
         """
         host, loaded = socket.gethostname(), sys.modules.get("windrow")
-        known, checked = getattr(loaded, "__windrow_checked__", (None, None))
-        if (known, checked) == (self.digest, self.versions):
+        known_digest, checked_versions = getattr(loaded, "__windrow_checked__", (None, None))
+        if (known_digest, checked_versions) == (self.digest, self.versions):
             return None
-        if known not in {None, self.digest} and TaskContext.get() is not None:
+        if known_digest not in {None, self.digest} and TaskContext.get() is not None:
             os._exit(1)
-        same = self.digest in {known, _digest_here()}
+        same = self.digest in {known_digest, _digest_here()}
         if loaded is not None and not same:
             return (
                 f"A Python worker on {host} has loaded another windrow than the driver's",
                 _DO_ENVIRONMENT,
             )
-        wrong = list(differences(self.versions))
-        if wrong:
+        mismatches = list(differences(self.versions))
+        if mismatches:
             return (
                 (
                     f"A worker on {host}, which runs {sys.executable}, is not as the driver is:"
-                    f" {'; '.join(wrong)}"
+                    f" {'; '.join(mismatches)}"
                 ),
                 _DO_ENVIRONMENT,
             )
@@ -103,8 +103,8 @@ def install_code(code: Code | None) -> None:
     """
     trouble = None if code is None else code.trouble()
     if trouble is not None:
-        what, do = trouble
-        raise RuntimeError(f"{what}. Nothing was committed. {do}")
+        message, advice = trouble
+        raise RuntimeError(f"{message}. Nothing was committed. {advice}")
 
 
 def on_numbers(
@@ -138,13 +138,13 @@ class WorkerBootstrap:
         if trouble is None:
             yield from pickle.loads(self._job)(batches)  # the driver's own  # noqa: S301
             return
-        what, do = trouble
+        message, advice = trouble
         nowhere = {"topic": None, "partition": None, "offset": None}
         failure = {
             "kind": "UnreachableError",
-            "what": what,
+            "what": message,
             "stage": "setup",
-            "do": f"Nothing was committed. {do}",
+            "do": f"Nothing was committed. {advice}",
             **nowhere,
         }
         outcome = json.dumps({"failure": failure})
@@ -166,9 +166,11 @@ def files_of(package: Path) -> dict[str, bytes]:
     It is all that tasks may load of the package, without Dagster's side and compiled
     files.
     """
-    every = (package / "__init__.py", *(package / "ingest").rglob("*"))
-    found = sorted(path for path in every if path.is_file() and "__pycache__" not in path.parts)
-    return {path.relative_to(package.parent).as_posix(): path.read_bytes() for path in found}
+    candidates = (package / "__init__.py", *(package / "ingest").rglob("*"))
+    files = sorted(
+        path for path in candidates if path.is_file() and "__pycache__" not in path.parts
+    )
+    return {path.relative_to(package.parent).as_posix(): path.read_bytes() for path in files}
 
 
 def digest_of(files: Mapping[str, bytes]) -> str:
@@ -184,24 +186,24 @@ def _digest_here() -> str | None:
 
     None if there is none.
     """
-    found = importlib.util.find_spec("windrow")
+    module_spec = importlib.util.find_spec("windrow")
     return (
         None
-        if found is None or found.origin is None
-        else digest_of(files_of(Path(found.origin).parent))
+        if module_spec is None or module_spec.origin is None
+        else digest_of(files_of(Path(module_spec.origin).parent))
     )
 
 
 def differences(versions: Mapping[str, str]) -> Iterator[str]:
     """Yields the differences from the driver's versions, one short phrase each."""
-    for name, wanted in versions.items():
+    for name, driver_version in versions.items():
         try:
-            found = platform.python_version() if name == "python" else version(name)
+            own_version = platform.python_version() if name == "python" else version(name)
         except PackageNotFoundError:
-            yield f"{name} is missing, the driver has {wanted}"
+            yield f"{name} is missing, the driver has {driver_version}"
             continue
-        if found != wanted:
-            yield f"{name} is {found}, the driver's is {wanted}"
+        if own_version != driver_version:
+            yield f"{name} is {own_version}, the driver's is {driver_version}"
 
 
 def unpacked(code: bytes, digest: str) -> Path:
@@ -217,11 +219,11 @@ def unpacked(code: bytes, digest: str) -> Path:
     cache = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache") / "windrow" / "code"
     for above in (cache, Path(tempfile.gettempdir()) / f"windrow-code-{os.geteuid()}"):
         with suppress(OSError, RuntimeError):  # RuntimeError: there is no home
-            return _shared(code, digest, above.expanduser())
-    return _extracted(code, Path(tempfile.mkdtemp(prefix="windrow-")))
+            return _unpack_shared(code, digest, above.expanduser())
+    return _extract_code(code, Path(tempfile.mkdtemp(prefix="windrow-")))
 
 
-def _shared(code: bytes, digest: str, above: Path) -> Path:
+def _unpack_shared(code: bytes, digest: str, above: Path) -> Path:
     """Returns the folder of this version in a place for all versions.
 
     It stays: a worker may use it for as long as it lives. Several workers may begin at
@@ -234,17 +236,17 @@ def _shared(code: bytes, digest: str, above: Path) -> Path:
     above.mkdir(mode=0o700, parents=True, exist_ok=True)
     folder = above / digest
     if _private(above) and not folder.is_dir():
-        made = _extracted(code, Path(tempfile.mkdtemp(dir=above)))
+        new_folder = _extract_code(code, Path(tempfile.mkdtemp(dir=above)))
         try:
-            made.rename(folder)
+            new_folder.rename(folder)
         except OSError:  # another one was first
-            shutil.rmtree(made, ignore_errors=True)
+            shutil.rmtree(new_folder, ignore_errors=True)
     if not _private(above) or not _private(folder):
         raise PermissionError(folder)
     return folder
 
 
-def _extracted(code: bytes, folder: Path) -> Path:
+def _extract_code(code: bytes, folder: Path) -> Path:
     """Unpacks all of the code into the folder; removes it again if there is no room."""
     try:
         with zipfile.ZipFile(io.BytesIO(code)) as archive:

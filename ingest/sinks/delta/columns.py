@@ -26,8 +26,8 @@ def check_rows(rows: pa.Schema, metadata: Mapping[str, str]) -> None:
     Raises:
         SpecError: naming every column that can't be stored as it is, and what to use.
     """
-    every = (*rows, *(pa.field(name, pa.string()) for name in metadata.values()))
-    unreadable = list(names_beyond_spark(every))
+    all_fields = (*rows, *(pa.field(name, pa.string()) for name in metadata.values()))
+    unreadable = list(names_beyond_spark(all_fields))
     if unreadable:
         raise SpecError(
             "the schema has names that Spark can't read in a Delta table:"
@@ -37,8 +37,8 @@ def check_rows(rows: pa.Schema, metadata: Mapping[str, str]) -> None:
             " under metadata, a field of messages by a function (a spark step). A table of"
             " Iceberg holds any name.",
         )
-    do = "In maps a timestamp needs a zone;"
-    refuse_unstorable(rows, metadata, _storable, "to a Delta table", do)
+    advice = "In maps a timestamp needs a zone;"
+    refuse_unstorable(rows, metadata, _storable, "to a Delta table", advice)
 
 
 def _storable(kind: pa.DataType, *, in_map: bool = False) -> bool:
@@ -60,20 +60,22 @@ def _storable(kind: pa.DataType, *, in_map: bool = False) -> bool:
 _NESTED = (pa.types.is_struct, pa.types.is_map, pa.types.is_list)
 
 
-def evolution_of(table: Schema, wanted: pa.Schema, evolve: Evolve) -> Evolution:
+def evolution_of(table: Schema, incoming: pa.Schema, evolve: Evolve) -> Evolution:
     """Change of the table's columns by which files with the wanted columns fit it."""
-    return Evolution.planned(pa.schema(table), pa.schema(Schema.from_arrow(wanted)), evolve, _shape)
+    return Evolution.planned(
+        pa.schema(table), pa.schema(Schema.from_arrow(incoming)), evolve, _shape
+    )
 
 
-def schema_after(table: Schema, become: Evolution) -> Schema:
+def schema_after(table: Schema, evolution: Evolution) -> Schema:
     """The table's columns after the change; unchanged columns keep their metadata."""
-    had = {field.name: field for field in table.fields}
+    table_fields = {field.name: field for field in table.fields}
     fields = []
-    for column in become.columns:
-        field, old = Field.from_arrow(column), had.get(column.name)
+    for column in evolution.columns:
+        field, old = Field.from_arrow(column), table_fields.get(column.name)
         if old is None:
             fields.append(field)
-        elif column.equals(become.table.field(column.name)):
+        elif column.equals(evolution.table.field(column.name)):
             fields.append(old)
         else:
             args = {"nullable": column.nullable, "metadata": old.metadata}

@@ -41,14 +41,16 @@ def evolved(uri: str, table: DeltaTable, columns: pa.Schema | None, evolve: Evol
     Raises:
         SchemaChangedError: a staged column can't be one of the table's.
     """
-    own = table.schema()
-    become = evolution_of(own, pa.schema(own) if columns is None else columns, evolve)
-    become.refuse_files(uri)
-    return become
+    table_schema = table.schema()
+    evolution = evolution_of(
+        table_schema, pa.schema(table_schema) if columns is None else columns, evolve
+    )
+    evolution.refuse_files(uri)
+    return evolution
 
 
 def ensure(
-    place: Place,
+    folder: Place,
     uri: str,
     columns: pa.Schema,
     owner: TableOwner,
@@ -65,7 +67,7 @@ def ensure(
     def make_missing() -> None:
         table = tables.load(uri)
         while (change := _missing(uri, table, columns, owner, shape)) is not None:
-            failed = tables.failed(change, local=place.is_local)
+            failed = tables.failed(change, local=folder.is_local)
             if failed is not None:
                 refuse_unwritable(uri)
                 raise UnreachableError(
@@ -73,7 +75,7 @@ def ensure(
                     "setup",
                     "Check the table's storage and rights, then run again.",
                 )
-            tables.synced(place, 0 if table is None else table.version() + 1)
+            tables.synced(folder, 0 if table is None else table.version() + 1)
             table = tables.load(uri)
 
     retry(make_missing, lambda error: isinstance(error, UnreachableError), waits)

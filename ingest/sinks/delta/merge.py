@@ -100,7 +100,7 @@ class MergeLayout(MergeColumns, frozen=True):
 
 
 def merge(
-    place: Place,
+    folder: Place,
     table: DeltaTable,
     layout: MergeLayout,
     receipt: Receipt,
@@ -113,7 +113,7 @@ def merge(
     The new files are written then, and no commit names them yet.
 
     Args:
-        place: the table's place.
+        folder: the table's place.
         table: the snapshot on which the commit is made.
         layout: the layout of the table's files.
         receipt: the window's receipt.
@@ -127,7 +127,7 @@ def merge(
         DamagedError: tombstones are damaged.
         UnreachableError: a file can't be read or written.
     """
-    merging = Merging(place, table, layout, receipt, files, later, older)
+    merging = Merging(folder, table, layout, receipt, files, later, older)
     by_bucket: dict[int, list[DataFile]] = {}
     for file in data_files(table):
         by_bucket.setdefault(int(file.part), []).append(file)
@@ -145,7 +145,7 @@ class Merging:
 
     def __init__(
         self,
-        place: Place,
+        folder: Place,
         table: DeltaTable,
         layout: MergeLayout,
         receipt: Receipt,
@@ -154,8 +154,8 @@ class Merging:
         older: Receipt | None,
     ) -> None:
         self.actions: list[Action] = []
-        self._place, self._table, self._layout, self._receipt = place, table, layout, receipt
-        self._later = [TombstonesOf(place, r) for r in later if tombstones_named(r) is not None]
+        self._folder, self._table, self._layout, self._receipt = folder, table, layout, receipt
+        self._later = [TombstonesOf(folder, r) for r in later if tombstones_named(r) is not None]
         self._keeping = pa.array(
             [r.window.key for r in (*later, *([older] if older else [])) if r.kept_keys],
             pa.string(),
@@ -164,31 +164,31 @@ class Merging:
         self._staged = files
         self._dead_replay = receipt.dead_replay is not None
         self.replaces = older is not None and not self._dead_replay
-        self._older_tombstones = None if older is None else TombstonesOf(place, older)
+        self._older_tombstones = None if older is None else TombstonesOf(folder, older)
         self._older = older
-        self._tombstones = TombstonesWriter(place, receipt.attempt)
+        self._tombstones = TombstonesWriter(folder, receipt.attempt)
         self._counts, self._missing_keys = MergeCounts(), 0
         self._lost_values = sum(r.kept_keys for r in later) if self.replaces else 0
 
     @property
     def touched(self) -> set[int]:
         """The buckets that the window changes, or changed in the generation before."""
-        before = (
+        older_buckets = (
             frozenset[int]() if self._older_tombstones is None else self._older_tombstones.buckets
         )
-        return {bucket for file in self._staged for bucket in file.buckets} | before
+        return {bucket for file in self._staged for bucket in file.buckets} | older_buckets
 
     def merge(self, bucket: int, files: Sequence[DataFile]) -> None:
         """Merges one bucket; `files` are the table's files in it."""
         changes, keeps = self._changes(bucket)
         too_late = self._find_too_late(changes, bucket)
-        gone = [self._decide(file, changes, too_late, keeps) for file in files]
+        removed_masks = [self._decide(file, changes, too_late, keeps) for file in files]
         changes = self._fill_kept(changes, too_late, keeps)
         if self.replaces:
             self._count_missing_tombstones(files, changes, bucket)
         if not self._layout.key.marks and self._layout.key.version is None:
             self._write_tombstones(bucket, changes, too_late)
-        self._rewrite(bucket, files, gone, self._new_rows(changes, too_late))
+        self._rewrite(bucket, files, removed_masks, self._new_rows(changes, too_late))
 
     def close(self) -> Merged:
         """Sums of this commit and of the generations before.
@@ -201,14 +201,18 @@ class Merging:
 
     def _changes(self, bucket: int) -> tuple[pa.Table, _KeptColumns]:
         """The last change of each key, and the columns that it takes from an older row."""
-        found = [self._staged_rows(file, bucket) for file in self._staged if bucket in file.buckets]
-        if not found:
-            own = [f for f in self._layout.in_file if f.name not in {self._layout.window, DELETED}]
-            return pa.schema([*own, pa.field(DELETED, pa.bool_())]).empty_table(), {}
-        every = pa.concat_tables(found)
+        staged_tables = [
+            self._staged_rows(file, bucket) for file in self._staged if bucket in file.buckets
+        ]
+        if not staged_tables:
+            row_fields = [
+                f for f in self._layout.in_file if f.name not in {self._layout.window, DELETED}
+            ]
+            return pa.schema([*row_fields, pa.field(DELETED, pa.bool_())]).empty_table(), {}
+        all_changes = pa.concat_tables(staged_tables)
         versions = [] if self._layout.key.version is None else [self._layout.key.version]
-        order = [every[name] for name in (*versions, *self._layout.position)]
-        keys = [every[name] for name in self._layout.key.columns]
+        order = [all_changes[name] for name in (*versions, *self._layout.position)]
+        keys = [all_changes[name] for name in self._layout.key.columns]
         # Of several changes in one message the last one counts: the sort keeps their order.
         key = [f"{len(order) + i}" for i in range(len(keys))]
         ordered = (
@@ -217,58 +221,64 @@ class Merging:
             .sort([f"{i}" for i in range(len(order))], nulls_last=False, maintain_order=True)
         )
         last = ordered.unique(key, keep="last", maintain_order=True).sort("row")
-        changes = every.take(pa.array(last["row"].to_numpy()))
-        names = pc.unique(pc.list_flatten(every[UNAVAILABLE.name])).to_pylist()
+        changes = all_changes.take(pa.array(last["row"].to_numpy()))
+        names = pc.unique(pc.list_flatten(all_changes[UNAVAILABLE.name])).to_pylist()
         if names and (self.replaces or self._dead_replay):
             self._lost_values += int(
                 np.count_nonzero(
-                    _mask(pc.greater(pc.list_value_length(every[UNAVAILABLE.name]), 0))
+                    _mask(pc.greater(pc.list_value_length(all_changes[UNAVAILABLE.name]), 0))
                 )
             )
         keeps: _KeptColumns = {}
         for name in names:
-            known = ordered.with_columns(
-                pl.Series("known", ~_leaves_unchanged(every, name)).gather(ordered["row"])
+            origins = ordered.with_columns(
+                pl.Series("known", ~_leaves_unchanged(all_changes, name)).gather(ordered["row"])
             )
-            known = known.with_columns(pl.when("known").then("row").alias("from")).with_columns(
+            origins = origins.with_columns(pl.when("known").then("row").alias("from")).with_columns(
                 pl.col("from").forward_fill().over(key)
             )
-            source = known.unique(key, keep="last", maintain_order=True).sort("row")["from"]
-            values = every[name].take(source.to_arrow())
+            source = origins.unique(key, keep="last", maintain_order=True).sort("row")["from"]
+            values = all_changes[name].take(source.to_arrow())
             changes = changes.set_column(
-                changes.schema.get_field_index(name), every.schema.field(name), values
+                changes.schema.get_field_index(name), all_changes.schema.field(name), values
             )
-            deleted = pc.fill_null(every[DELETED].take(source.to_arrow()), True)
+            deleted = pc.fill_null(all_changes[DELETED].take(source.to_arrow()), True)
             keeps[name] = _KeptValues(source.is_null().to_numpy(), _mask(deleted))
         return changes, keeps
 
     def _fill_kept(self, changes: pa.Table, too_late: Mask, keeps: _KeptColumns) -> pa.Table:
         """Fills in the values that changes take from the rows that they replace."""
         unknown = np.zeros(changes.num_rows, np.bool_)
-        for name, kept in keeps.items():
+        for name, kept_values in keeps.items():
             kind = self._layout.in_file.field(name).type
-            values = pa.concat_arrays([_array(changes[name]).cast(kind), *kept.values])
-            at = np.arange(changes.num_rows)
+            values = pa.concat_arrays([_array(changes[name]).cast(kind), *kept_values.values])
+            row_indices = np.arange(changes.num_rows)
             for positions, values_before in zip(
-                kept.positions, np.cumsum([changes.num_rows, *map(len, kept.values)]), strict=False
+                kept_values.positions,
+                np.cumsum([changes.num_rows, *map(len, kept_values.values)]),
+                strict=False,
             ):
-                at[positions] = values_before + np.arange(len(positions))
+                row_indices[positions] = values_before + np.arange(len(positions))
             changes = changes.set_column(
                 changes.schema.get_field_index(name),
                 self._layout.in_file.field(name),
-                values.take(pa.array(at)),
+                values.take(pa.array(row_indices)),
             )
-            unknown |= kept.nowhere
+            unknown |= kept_values.nowhere
         if keeps:
-            left = _mask(pc.greater(pc.list_value_length(changes[UNAVAILABLE.name]), 0)) & ~too_late
-            self._counts.kept += int(np.count_nonzero(left & ~unknown))
-            self._counts.unknown += int(np.count_nonzero(left & unknown))
+            unavailable = (
+                _mask(pc.greater(pc.list_value_length(changes[UNAVAILABLE.name]), 0)) & ~too_late
+            )
+            self._counts.kept += int(np.count_nonzero(unavailable & ~unknown))
+            self._counts.unknown += int(np.count_nonzero(unavailable & unknown))
         return changes
 
     def _staged_rows(self, file: StagedFile, bucket: int) -> pa.Table:
-        groups = [number for number, of in enumerate(file.buckets) if of == bucket]
+        groups = [
+            number for number, group_bucket in enumerate(file.buckets) if group_bucket == bucket
+        ]
         with (
-            self._place.filesystem().open_input_file(file.path) as source,
+            self._folder.filesystem().open_input_file(file.path) as source,
             pq.ParquetFile(source, page_checksum_verification=True) as opened,
         ):
             return opened.read_row_groups(groups, use_threads=False)
@@ -283,11 +293,11 @@ class Merging:
         for tombstones in self._later:
             keys = tombstones.keys(bucket)
             if keys is not None:
-                too_late[self._joined(keys, changes)[1]] = True
-        own = self.own_tombstones(bucket)
-        if own is not None:
-            deleted, changed = self._joined(own, changes)
-            too_late[changed[~self.follows(changes, changed, own, deleted)]] = True
+                too_late[self._join_by_key(keys, changes)[1]] = True
+        own_tombstones = self.own_tombstones(bucket)
+        if own_tombstones is not None:
+            deleted, changed = self._join_by_key(own_tombstones, changes)
+            too_late[changed[~self.follows(changes, changed, own_tombstones, deleted)]] = True
         return too_late
 
     def own_tombstones(self, bucket: int) -> pa.Table | None:
@@ -304,24 +314,26 @@ class Merging:
         In a dead-letter replay these include its earlier tombstones, where they still count.
         """
         columns = [*self._layout.key.columns, *self._layout.position]
-        own = self.own_tombstones(bucket)
+        own_tombstones = self.own_tombstones(bucket)
         if not self._dead_replay:
             self._tombstones.add(bucket, changes.filter(changes[DELETED]).select(columns))
             return
         stays = changes.filter(pa.array(~too_late))
-        found = [stays.filter(stays[DELETED]).select(columns)]
-        if own is not None:
-            known = np.zeros(own.num_rows, np.bool_)
-            known[self._joined(own, stays)[0]] = True
-            found.append(own.filter(pa.array(~known)).select(columns))
+        deleted_keys = [stays.filter(stays[DELETED]).select(columns)]
+        if own_tombstones is not None:
+            replaced = np.zeros(own_tombstones.num_rows, np.bool_)
+            replaced[self._join_by_key(own_tombstones, stays)[0]] = True
+            deleted_keys.append(own_tombstones.filter(pa.array(~replaced)).select(columns))
         kinds = pa.schema([self._layout.in_file.field(name) for name in columns])
-        self._tombstones.add(bucket, pa.concat_tables([table.cast(kinds) for table in found]))
+        self._tombstones.add(
+            bucket, pa.concat_tables([table.cast(kinds) for table in deleted_keys])
+        )
 
-    def _joined(
+    def _join_by_key(
         self, rows: pa.Table, changes: pa.Table
     ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
         """Joins rows and changes by their keys; returns the positions of both."""
-        left, right = (
+        row_keys, change_keys = (
             _frame(
                 [
                     table.column(name).cast(self._layout.in_file.field(name).type)
@@ -330,8 +342,8 @@ class Merging:
             ).with_row_index(named)
             for table, named in ((rows, "row"), (changes, "change"))
         )
-        names = [name for name in left.columns if name != "row"]
-        met = left.join(right, on=names, how="inner")
+        names = [name for name in row_keys.columns if name != "row"]
+        met = row_keys.join(change_keys, on=names, how="inner")
         return met["row"].to_numpy().astype(np.int64), met["change"].to_numpy().astype(np.int64)
 
     def _decide(
@@ -351,20 +363,20 @@ class Merging:
                 *keeps,
             ],
         )
-        rows, changed = self._joined(batch, changes)
-        own = self._is_own(batch) if self.replaces else np.zeros(batch.num_rows, np.bool_)
+        rows, changed = self._join_by_key(batch, changes)
+        own_rows = self._is_own(batch) if self.replaces else np.zeros(batch.num_rows, np.bool_)
         wins = self.wins(batch, changes, rows, changed)
         too_late[changed[~wins]] = True
         keeping = _mask(
             pc.is_in(batch.column(self._layout.window).take(pa.array(rows[~wins])), self._keeping)
         )
         self._lost_values += int(np.count_nonzero(keeping))
-        for name, kept in keeps.items():
-            kept.take(batch, name, rows[wins], changed[wins])
-        gone = np.zeros(batch.num_rows, np.bool_)
-        gone[rows[wins]] = True
-        self._missing_keys += int(np.count_nonzero(own & ~gone))
-        return gone
+        for name, kept_values in keeps.items():
+            kept_values.take(batch, name, rows[wins], changed[wins])
+        removed = np.zeros(batch.num_rows, np.bool_)
+        removed[rows[wins]] = True
+        self._missing_keys += int(np.count_nonzero(own_rows & ~removed))
+        return removed
 
     def wins(
         self,
@@ -374,20 +386,21 @@ class Merging:
         changed: npt.NDArray[np.int64],
     ) -> Mask:
         """Mask of the changes that replace the row with their key."""
-        after = _mask(
+        newer = _mask(
             pc.less_equal(batch.column(self._layout.window).take(pa.array(rows)), self._key)
         )
         if self._dead_replay:
-            after &= ~self._is_own(batch)[rows] | self.follows(changes, changed, batch, rows)
+            newer &= ~self._is_own(batch)[rows] | self.follows(changes, changed, batch, rows)
         version = self._layout.key.version
         if version is None:
-            return after
+            return newer
         old, new = (
-            table[version].take(pa.array(at)) for table, at in ((batch, rows), (changes, changed))
+            table[version].take(pa.array(indices))
+            for table, indices in ((batch, rows), (changes, changed))
         )
         higher = _mask(pc.greater(new, old)) | (_mask(new.is_valid()) & _mask(old.is_null()))
         same = _mask(pc.equal(new, old)) | (_mask(new.is_null()) & _mask(old.is_null()))
-        return higher | (same & after)
+        return higher | (same & newer)
 
     def _is_own(self, batch: pa.Table) -> Mask:
         """Mask of the rows that the window wrote."""
@@ -403,9 +416,14 @@ class Merging:
         """Mask of the new rows whose message comes after that of the old row, in one window."""
         follows, equal = np.zeros(len(new_at), np.bool_), np.ones(len(new_at), np.bool_)
         for name in self._layout.position:
-            mine, other = new[name].take(pa.array(new_at)), old[name].take(pa.array(old_at))
-            follows |= equal & _mask(pc.greater(mine, other.cast(mine.type)))
-            equal &= _mask(pc.equal(mine, other.cast(mine.type)))
+            new_positions, old_positions = (
+                new[name].take(pa.array(new_at)),
+                old[name].take(pa.array(old_at)),
+            )
+            follows |= equal & _mask(
+                pc.greater(new_positions, old_positions.cast(new_positions.type))
+            )
+            equal &= _mask(pc.equal(new_positions, old_positions.cast(new_positions.type)))
         return follows
 
     def _count_missing_tombstones(
@@ -418,15 +436,17 @@ class Merging:
         keys = None if self._older_tombstones is None else self._older_tombstones.keys(bucket)
         if keys is None:
             return
-        known = np.zeros(keys.num_rows, np.bool_)
-        known[self._joined(changes, keys)[1]] = True
+        known_keys = np.zeros(keys.num_rows, np.bool_)
+        known_keys[self._join_by_key(changes, keys)[1]] = True
         for tombstones in self._later:
             others = tombstones.keys(bucket)
             if others is not None:
-                known[self._joined(others, keys)[1]] = True
+                known_keys[self._join_by_key(others, keys)[1]] = True
         for file in files:
-            known[self._joined(self._columns(file, list(self._layout.key.columns)), keys)[1]] = True
-        self._missing_keys += int(np.count_nonzero(~known))
+            known_keys[
+                self._join_by_key(self._columns(file, list(self._layout.key.columns)), keys)[1]
+            ] = True
+        self._missing_keys += int(np.count_nonzero(~known_keys))
 
     def _new_rows(self, changes: pa.Table, too_late: Mask) -> pa.Table:
         """The rows that the table gets."""
@@ -438,25 +458,31 @@ class Merging:
         )
 
     def _rewrite(
-        self, bucket: int, files: Sequence[DataFile], gone: Sequence[Mask], new: pa.Table
+        self, bucket: int, files: Sequence[DataFile], removed_masks: Sequence[Mask], new: pa.Table
     ) -> None:
         """Writes one file that replaces those that lose a row, with the new rows."""
-        left = [file for file, mask in zip(files, gone, strict=True) if not mask.any()]
-        if len(left) == len(files) and not new.num_rows and self._layout.rewrites != "table":
+        untouched_files = [
+            file for file, mask in zip(files, removed_masks, strict=True) if not mask.any()
+        ]
+        if (
+            len(untouched_files) == len(files)
+            and not new.num_rows
+            and self._layout.rewrites != "table"
+        ):
             return
-        whole = (
+        rewritten_paths = (
             set()
-            if len(left) < FEW and self._layout.rewrites == "few"
-            else {file.path for file in left}
+            if len(untouched_files) < FEW and self._layout.rewrites == "few"
+            else {file.path for file in untouched_files}
         )
         out = growing(
-            self._place,
+            self._folder,
             part_path(BUCKET, str(bucket), self._receipt.attempt),
             self._layout.in_file,
             self._layout.metadata,
         )
-        for file, mask in zip(files, gone, strict=True):
-            if mask.any() or file.path in whole:
+        for file, mask in zip(files, removed_masks, strict=True):
+            if mask.any() or file.path in rewritten_paths:
                 self._copy(file, mask, out)
                 self.actions.append(remove_action(self._table, file))
         for rows in (
@@ -470,28 +496,28 @@ class Merging:
         if written is not None:
             self.actions += add_actions(self._table, [written], str(bucket))
 
-    def _copy(self, file: DataFile, gone: Mask, out: GrowingFile[StagedFile]) -> None:
-        at = 0
+    def _copy(self, file: DataFile, removed: Mask, out: GrowingFile[StagedFile]) -> None:
+        row_offset = 0
         for batch in (
             fit_columns(batch, self._layout.in_file)
-            for batch in read_batches(self._place, file.path)
+            for batch in read_batches(self._folder, file.path)
         ):
-            mask = gone[at : at + batch.num_rows]
-            at += batch.num_rows
+            mask = removed[row_offset : row_offset + batch.num_rows]
+            row_offset += batch.num_rows
             if mask.any():
-                lost = batch.filter(pa.array(mask))
-                self._counts.rows_removed += lost.num_rows
-                self._counts.removed += checksum(lost)
-            kept = batch.filter(pa.array(~mask)) if mask.any() else batch
-            if kept.num_rows:
-                out.add(kept)
+                removed_rows = batch.filter(pa.array(mask))
+                self._counts.rows_removed += removed_rows.num_rows
+                self._counts.removed += checksum(removed_rows)
+            kept_rows = batch.filter(pa.array(~mask)) if mask.any() else batch
+            if kept_rows.num_rows:
+                out.add(kept_rows)
 
     def _columns(self, file: DataFile, names: list[str]) -> pa.Table:
-        kept = pa.schema([self._layout.in_file.field(name) for name in names])
+        schema = pa.schema([self._layout.in_file.field(name) for name in names])
         batches = [
-            fit_columns(batch, kept) for batch in read_batches(self._place, file.path, names)
+            fit_columns(batch, schema) for batch in read_batches(self._folder, file.path, names)
         ]
-        return pa.Table.from_batches(batches, kept)
+        return pa.Table.from_batches(batches, schema)
 
 
 @dataclass
@@ -517,10 +543,12 @@ class _KeptValues:
     ) -> None:
         """Takes the values of rows for the changes that don't have them."""
         unknown = self.unknown[changes]
-        taken = batch.take(pa.array(rows[unknown]))
+        taken_rows = batch.take(pa.array(rows[unknown]))
         self.positions.append(changes[unknown])
-        self.values.append(_array(taken[name]))
-        self.nowhere[changes[unknown]] = DELETED in taken.schema.names and _mask(taken[DELETED])
+        self.values.append(_array(taken_rows[name]))
+        self.nowhere[changes[unknown]] = DELETED in taken_rows.schema.names and _mask(
+            taken_rows[DELETED]
+        )
 
 
 _KeptColumns = dict[str, _KeptValues]
@@ -545,7 +573,7 @@ def _array(column: Any) -> pa.Array:
     return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
 
 
-def _mask(found: Any) -> Mask:
+def _mask(nullable_mask: Any) -> Mask:
     """Converts a mask to numpy; null counts as false."""
-    mask: Mask = _array(pc.fill_null(found, False)).to_numpy(zero_copy_only=False)
+    mask: Mask = _array(pc.fill_null(nullable_mask, False)).to_numpy(zero_copy_only=False)
     return mask

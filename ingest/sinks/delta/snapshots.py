@@ -49,11 +49,12 @@ class DeltaSnapshots:
         return pa.schema(self._readable().schema())
 
     def read(self, version: str, columns: list[str]) -> Iterator[pa.RecordBatch]:
-        table = self._at(version)
-        lost = [name for name in columns if name not in pa.schema(table.schema()).names]
-        if lost:
+        table = self._load_version(version)
+        missing_columns = [name for name in columns if name not in pa.schema(table.schema()).names]
+        if missing_columns:
             raise RefusedError(
-                f"version {version} of the Delta table {self.place} has no column {lost[0]}",
+                f"version {version} of the Delta table {self.place} has no column"
+                f" {missing_columns[0]}",
                 "setup",
                 "The table got it later, or it has another name.",
             )
@@ -65,7 +66,7 @@ class DeltaSnapshots:
             with Place(self.place).waiting():
                 yield from table.to_pyarrow_dataset().to_batches(columns, **_STREAMED)
         except FileNotFoundError as error:
-            raise self._gone(version) from error
+            raise self._missing_version_error(version) from error
         except Exception as error:
             raise UnreachableError(
                 f"the table {self.place} can't be read: {reason(error)}",
@@ -88,7 +89,7 @@ class DeltaSnapshots:
         refuse_unreadable_rows(self.place, table)
         return table
 
-    def _at(self, version: str) -> DeltaTable:
+    def _load_version(self, version: str) -> DeltaTable:
         """Loads a version.
 
         Raises:
@@ -102,15 +103,16 @@ class DeltaSnapshots:
             with Place(self.place).waiting():
                 table = DeltaTable(self.place, version=int(number))
         except Exception as error:
-            raise self._gone(version) from error
+            raise self._missing_version_error(version) from error
         if _name(table) != version:
-            raise self._gone(version)
+            raise self._missing_version_error(version)
         return table
 
-    def _gone(self, version: str) -> RefusedError:
-        number, _, of = version.partition("/")[0].partition("@")
+    def _missing_version_error(self, version: str) -> RefusedError:
+        number, _, table_id = version.partition("/")[0].partition("@")
         return RefusedError(
-            f"version {number} of the Delta table {self.place} (id {of}) can't be read any more",
+            f"version {number} of the Delta table {self.place} (id {table_id}) can't be read any"
+            " more",
             "setup",
             "It was vacuumed, its log was cleaned up, or the table was made anew or came back from"
             " a backup.",

@@ -89,19 +89,19 @@ def explained_files() -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        why = error.strerror or type(error).__name__
+        reason = error.strerror or type(error).__name__
         raise UnreachableError(
-            f"a file of the table can't be read or written: {why}",
+            f"a file of the table can't be read or written: {reason}",
             "commit",
             "Nothing was committed. Make room or repair the storage, then run the window again.",
         ) from error
 
 
 def growing(
-    place: Place, path: str, schema: pa.Schema, metadata: Mapping[str, str], cut: Cut | None = None
+    folder: Place, path: str, schema: pa.Schema, metadata: Mapping[str, str], cut: Cut | None = None
 ) -> GrowingFile[StagedFile]:
     """Begins a new file of a table."""
-    return GrowingFile(place, path, DeltaWriter(schema, metadata, cut))
+    return GrowingFile(folder, path, DeltaWriter(schema, metadata, cut))
 
 
 def part_path(column: str, part: str, attempt: str) -> str:
@@ -137,10 +137,10 @@ class DeltaStagerFactory(msgspec.Struct, frozen=True):
 
 def by_bucket(primary_key: PrimaryKey, rows: pa.Table) -> Iterator[tuple[int, pa.Table]]:
     """Splits rows by bucket; the rows of a bucket keep their order."""
-    whole = rows.combine_chunks().to_batches()
-    if not whole:
+    batches = rows.combine_chunks().to_batches()
+    if not batches:
         return
-    buckets = np.concatenate([primary_key.bucket_of(batch) for batch in whole])
+    buckets = np.concatenate([primary_key.bucket_of(batch) for batch in batches])
     order = np.argsort(buckets, kind="stable")
     sorted_rows, numbers = rows.take(pa.array(order)), buckets[order]
     starts = np.flatnonzero(np.diff(numbers, prepend=-1))
@@ -170,8 +170,8 @@ class WideFiles:
         metadata: names of the metadata columns.
     """
 
-    def __init__(self, place: Place, receipt: Receipt, metadata: Mapping[str, str]) -> None:
-        self._place, self._receipt, self._metadata = place, receipt, metadata
+    def __init__(self, folder: Place, receipt: Receipt, metadata: Mapping[str, str]) -> None:
+        self._folder, self._receipt, self._metadata = folder, receipt, metadata
         self._columns = pa.schema([])
         self._written: dict[str, StagedFile | None] = {}
 
@@ -197,11 +197,11 @@ class WideFiles:
 
     def _write(self, path: str, part: str) -> StagedFile | None:
         out = growing(
-            self._place,
+            self._folder,
             part_path(self._metadata["window"], part, self._receipt.attempt),
             self._columns,
             self._metadata,
         )
-        for batch in read_batches(self._place, path):
+        for batch in read_batches(self._folder, path):
             out.add(fit_columns(batch, self._columns))
         return out.close()

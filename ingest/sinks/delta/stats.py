@@ -58,10 +58,10 @@ def statistics(metadata: pq.FileMetaData, schema: pa.Schema, unbounded: Collecti
         ):
             bounds[field.name] = None if field.name in unbounded else _bounds(field.type, groups)
     stats: dict[str, Any] = {"numRecords": metadata.num_rows, "nullCount": nulls}
-    whole = {name: both for name, both in bounds.items() if both is not None}
-    if whole.keys() == bounds.keys() and not any(pa.types.is_struct(f.type) for f in schema):
-        stats["minValues"] = {name: low for name, (low, _) in whole.items()}
-        stats["maxValues"] = {name: high for name, (_, high) in whole.items()}
+    known_bounds = {name: both for name, both in bounds.items() if both is not None}
+    if known_bounds.keys() == bounds.keys() and not any(pa.types.is_struct(f.type) for f in schema):
+        stats["minValues"] = {name: low for name, (low, _) in known_bounds.items()}
+        stats["maxValues"] = {name: high for name, (_, high) in known_bounds.items()}
     return _JSON.encode(stats).decode()
 
 

@@ -90,7 +90,7 @@ class DeltaStore:
         self.capabilities = Capabilities(mode="append" if primary_key is None else "upsert")
         self.staged = StagedFiles(self.place, (DATA_FOLDER,), StagedFile, self.files)
         self.pages = PageFiles(self.place)
-        self._kept: tuple[DeltaState, Sequence[object]] | None = None
+        self._last_look: tuple[DeltaState, Sequence[object]] | None = None
         self._wide: tuple[Receipt, WideFiles] | None = None
 
     @cached_property
@@ -134,18 +134,18 @@ class DeltaStore:
     @contextmanager
     def reading(self) -> Iterator[DeltaState | None]:
         """The state of the last look, if the log hasn't grown since; else the newest one."""
-        kept, self._kept = self._kept, None
-        if kept is None or self._end(kept[0].version) != kept[1]:
-            state = self._loaded()
-            kept = None if state is None else (state, self._end(state.version))
-        if kept is not None and kept[1][0] is not None and kept[1][1] is None:
-            self._kept = kept
-        yield None if kept is None else kept[0]
+        last_look, self._last_look = self._last_look, None
+        if last_look is None or self._end(last_look[0].version) != last_look[1]:
+            state = self._load()
+            last_look = None if state is None else (state, self._end(state.version))
+        if last_look is not None and last_look[1][0] is not None and last_look[1][1] is None:
+            self._last_look = last_look
+        yield None if last_look is None else last_look[0]
 
     @contextmanager
     def writing(self) -> Iterator[DeltaState | None]:
         """The newest state, always loaded: the log behind a kept one may be cleaned up."""
-        state = self._loaded()
+        state = self._load()
         if state is not None:
             refuse_unfinished(self.place, self.files, state.version)
         yield state
@@ -159,18 +159,18 @@ class DeltaStore:
             self._wide = receipt, WideFiles(self.files, receipt, self.metadata)
         return self._wide[1]
 
-    def _loaded(self) -> DeltaState | None:
+    def _load(self) -> DeltaState | None:
         table = tables.load(self.place)
         if table is not None:
             return DeltaState(self, table)
-        left = self.files.folders("_windrow")
-        if "log" in left:  # of kind files, whose data a sweep would remove
+        folder_names = self.files.folders("_windrow")
+        if "log" in folder_names:  # of kind files, whose data a sweep would remove
             raise self.files.other_kind_error()
-        if left:
+        if folder_names:
             # 1. this look finds no table  2. another run makes it  3. this one sees its folders
-            made = tables.load(self.place)
-            if made is not None:
-                return DeltaState(self, made)
+            new_table = tables.load(self.place)
+            if new_table is not None:
+                return DeltaState(self, new_table)
             files = f"{DATA_FOLDER} and _windrow"
             raise self.files.log_gone_error(tables.LOG, tables.LOG, files)
         return None
@@ -223,14 +223,14 @@ class DeltaState(PagedState):
 
     def column_changes(self, columns: pa.Schema) -> Sequence[str]:
         store = self._store
-        by = partial(evolution_of, self._table.schema(), columns)
-        become = by(store.evolve)
-        rewrites = store.primary_key is not None or become.widens_table
+        evolution_by = partial(evolution_of, self._table.schema(), columns)
+        evolution = evolution_by(store.evolve)
+        rewrites = store.primary_key is not None or evolution.widens_table
         refuse_unsupported(store.place, self._table, rewrites=rewrites)
-        changes = allowed_changes(store.place, store.evolve, by)
+        changes = allowed_changes(store.place, store.evolve, evolution_by)
         if store.primary_key is not None:
             self.refuse_append_only("windows of a table with a primary key")
-        elif become.widens_table:
+        elif evolution.widens_table:
             self.refuse_append_only(f"wider columns: {', '.join(changes)}")
         return changes
 
@@ -243,11 +243,11 @@ class DeltaState(PagedState):
     ) -> Iterator[pa.RecordBatch]:
         tables.refuse_unreadable_rows(self._store.place, self._table)
         column, by_window = self._store.metadata["window"], self._store.primary_key is None
-        wanted = None if names is None else list(names)
+        column_names = None if names is None else list(names)
         for file in tables.data_files(self._table):
             if by_window and window is not None and file.part != window.key:
                 continue
-            for batch in read_batches(self._store.files, file.path, wanted):
+            for batch in read_batches(self._store.files, file.path, column_names):
                 if by_window:
                     yield batch.append_column(column, pa.repeat(file.part, batch.num_rows))
                 elif window is None:
@@ -257,7 +257,9 @@ class DeltaState(PagedState):
 
     def unneeded(self, old: Mapping[str, int], _cutoff: int) -> Mapping[str, int]:
         needed = tables.needed(self._table)
-        return {path: at for path, at in old.items() if path not in needed}
+        return {
+            path: modified_millis for path, modified_millis in old.items() if path not in needed
+        }
 
     # ---------------------------------------------- of a table with a primary key (`KeyedAudit`)
 
@@ -287,26 +289,26 @@ class DeltaState(PagedState):
         if change.window is not None:
             keyed = store.primary_key is not None
             columns = change.columns if change.staged else None
-            become = create.evolved(store.place, self._table, columns, store.evolve)
-            refuse_unsupported(store.place, self._table, rewrites=keyed or become.widens_table)
+            evolution = create.evolved(store.place, self._table, columns, store.evolve)
+            refuse_unsupported(store.place, self._table, rewrites=keyed or evolution.widens_table)
             if store.primary_key is None:
-                writing = self._appended(change, change.window.key, become)
+                writing = self._append(change, change.window.key, evolution)
             elif receipt is not None:
-                receipt, writing = self._merged(
-                    receipt, self._store.staged.named(change.staged), become
+                receipt, writing = self._merge(
+                    receipt, self._store.staged.named(change.staged), evolution
                 )
-            gone = any(isinstance(action, RemoveAction) for action in writing.actions)
-            self.refuse_append_only("this commit", None if gone else writing.parts)
+            removes_files = any(isinstance(action, RemoveAction) for action in writing.actions)
+            self.refuse_append_only("this commit", None if removes_files else writing.parts)
         page = self.put_page(receipt, change.notes, self.version + 1)
         note = _note(receipt) if receipt is not None else ", ".join(change.notes)
 
-        answer = tables.failed(
+        reply = tables.failed(
             lambda: tables.write(store.files, self._table, writing, page, note),
             local=store.files.is_local,
         )
-        return answer or Written(self.version + 1, receipt)
+        return reply or Written(self.version + 1, receipt)
 
-    def _appended(self, change: TableChange, key: str, become: Evolution) -> Writing:
+    def _append(self, change: TableChange, key: str, evolution: Evolution) -> Writing:
         """Adds staged files as they are, or rewritten with the table's wider columns.
 
         Where the table's columns become wider, all of its files are rewritten too.
@@ -316,21 +318,21 @@ class DeltaState(PagedState):
             self._store.staged.named(change.staged),
             {key} if change.replaces else set[str](),
         )
-        schema = schema_after(table.schema(), become) if become.changes else None
+        schema = schema_after(table.schema(), evolution) if evolution.changes else None
         if change.replaces and schema is None and self._has_rows(change.receipt):
             # for those who read the table as a stream, a file with the same rows is no change
             older = [file for file in tables.data_files(table) if file.part == key]
             removed = [tables.remove_action(table, file, changes=False) for file in older]
             return Writing([*removed, *tables.add_actions(table, files, key, changes=False)])
-        if not become.widens_table and not become.widens_rows:
+        if not evolution.widens_table and not evolution.widens_rows:
             return Writing(tables.add_actions(table, files, key), schema, parts)
         assert change.receipt is not None  # dead letters never become wider
         wide = self._store.wide_files(change.receipt)
-        columns = in_files(become.columns, self._store.shape.column)
-        if become.widens_rows:
+        columns = in_files(evolution.columns, self._store.shape.column)
+        if evolution.widens_rows:
             files = [fit for file in files for fit in wide.of(file.path, key, columns)]
         actions = tables.add_actions(table, files, key)
-        if become.widens_table:
+        if evolution.widens_table:
             tables.refuse_hidden_rows(self._store.place, table)
             for file in tables.data_files(table):
                 if file.part not in parts:
@@ -338,39 +340,39 @@ class DeltaState(PagedState):
                     actions += tables.add_actions(table, wider, file.part)
         # Files of an earlier try may be so old that a sweep has removed them since.
         self._store.staged.refuse_gone(wide.files, self)
-        return Writing(actions, schema, None if become.widens_table else parts)
+        return Writing(actions, schema, None if evolution.widens_table else parts)
 
     def _has_rows(self, receipt: Receipt | None) -> bool:
         """Returns whether the window has exactly the rows already that a replacement brings."""
         assert receipt is not None  # dead letters replace none
         rows, column = 0, self._store.metadata["window"]
-        left = sum(int(split.checksums.rows, 16) for split in receipt.splits)
+        difference = sum(int(split.checksums.rows, 16) for split in receipt.splits)
         try:
             for batch in self.scan(receipt.window):
                 rows += batch.num_rows
-                left -= checksum(batch, leave_out=(column,))
+                difference -= checksum(batch, leave_out=(column,))
         except (RefusedError, UnreachableError):
             return False  # they are what is to be replaced
-        return rows == receipt.counts.rows and left % 2**64 == 0
+        return rows == receipt.counts.rows and difference % 2**64 == 0
 
-    def _merged(
-        self, receipt: Receipt, files: Sequence[StagedFile], become: Evolution
+    def _merge(
+        self, receipt: Receipt, files: Sequence[StagedFile], evolution: Evolution
     ) -> tuple[Receipt, Writing]:
         """Merges changes into exactly this version of the table."""
         from windrow.ingest.sinks.delta.merge import MergeLayout, Rewrites, merge  # polars
 
-        store, own = self._store, receipt.window.key
+        store, window_key = self._store, receipt.window.key
         assert store.primary_key is not None
         tables.refuse_hidden_rows(store.place, self._table)
         rewrites: Rewrites = (
-            "table" if become.widens_table else "buckets" if become.changes else "few"
+            "table" if evolution.widens_table else "buckets" if evolution.changes else "few"
         )
         layout = MergeLayout(
-            store.primary_key, store.metadata, in_files(become.columns, BUCKET), rewrites
+            store.primary_key, store.metadata, in_files(evolution.columns, BUCKET), rewrites
         )
-        held = committed_by_key(self, [key for key in self.committed() if key >= own])
-        older = held.pop(own, None)
-        later = [held[key].receipt for key in sorted(held)]
+        committed = committed_by_key(self, [key for key in self.committed() if key >= window_key])
+        older = committed.pop(window_key, None)
+        later = [committed[key].receipt for key in sorted(committed)]
         merged, actions = merge(
             store.files,
             self._table,
@@ -380,8 +382,8 @@ class DeltaState(PagedState):
             later,
             None if older is None else older.receipt,
         )
-        return msgspec.structs.replace(receipt, merged=merged), _renewing(
-            actions, become, self._table.schema()
+        return msgspec.structs.replace(receipt, merged=merged), _to_writing(
+            actions, evolution, self._table.schema()
         )
 
 
@@ -397,13 +399,13 @@ class DeltaSink(WindowTable):
                 state.refuse_append_only(f"a replay of {', '.join(replaced)}", replaced)
 
 
-def _renewing(actions: list[Action], become: Evolution, table: Schema) -> Writing:
+def _to_writing(actions: list[Action], evolution: Evolution, table: Schema) -> Writing:
     """Turns the actions of a merge into a commit.
 
     deltalake adds columns only together with a removal, so where columns change, each bucket that
     the merge has written anew loses all of its files by that.
     """
-    if not become.changes:
+    if not evolution.changes:
         return Writing(actions)
     lose = {
         str(a.partition_values[BUCKET])
@@ -411,8 +413,8 @@ def _renewing(actions: list[Action], become: Evolution, table: Schema) -> Writin
         if isinstance(a, RemoveAction) and a.partition_values is not None
     }
     added: list[Action] = [a for a in actions if isinstance(a, AddAction)]
-    parts = None if become.widens_table else lose
-    return Writing(added, schema_after(table, become), parts)
+    parts = None if evolution.widens_table else lose
+    return Writing(added, schema_after(table, evolution), parts)
 
 
 def _note(receipt: Receipt) -> str:

@@ -89,17 +89,17 @@ def load(uri: str) -> DeltaTable | None:
         damaged = newest_entry_error(uri, Place(uri))
         if damaged is not None:
             raise damaged from error
-        why = reason(error).partition(": ParsedLogPath")[0]
-        what = f"the table {uri} can't be read: {why}"
-        if any(words in why for words in _OF_FEATURES):
-            raise SchemaChangedError(what, "setup", _FEATURES) from error
-        if any(words in why for words in _OF_THE_LOG):
+        cause = reason(error).partition(": ParsedLogPath")[0]
+        message = f"the table {uri} can't be read: {cause}"
+        if any(words in cause for words in _OF_FEATURES):
+            raise SchemaChangedError(message, "setup", _FEATURES) from error
+        if any(words in cause for words in _OF_THE_LOG):
             raise DamagedError(
-                what,
+                message,
                 "setup",
                 f"Entries of {uri}/{LOG} are gone or damaged: restore them from a backup.",
             ) from error
-        raise UnreachableError(what, "setup", Place(uri).advice(why)) from error
+        raise UnreachableError(message, "setup", Place(uri).advice(cause)) from error
 
 
 def reason(error: Exception) -> str:
@@ -111,8 +111,8 @@ def reason(error: Exception) -> str:
     causes = [
         line.strip().removeprefix("↳").strip() for line in more if line.strip().startswith("↳")
     ]
-    told = ["no credentials were found"] if "credential" in str(causes) else [first, *causes]
-    return ": ".join(told)[:1000] or type(error).__name__
+    sentences = ["no credentials were found"] if "credential" in str(causes) else [first, *causes]
+    return ": ".join(sentences)[:1000] or type(error).__name__
 
 
 def newest_page(uri: str, table: DeltaTable) -> str:
@@ -149,31 +149,32 @@ def owner_of(uri: str, table: DeltaTable, shape: Shape) -> TableOwner:
         SpecError: something else made the table, or its log forgets windrow's windows.
     """
     meta = table.metadata()
-    kept: Mapping[str, str] = meta.configuration
-    owner = TableOwner.from_properties(kept, uri)
+    configuration: Mapping[str, str] = meta.configuration
+    owner = TableOwner.from_properties(configuration, uri)
     if meta.partition_columns != [shape.column]:
-        by = ", ".join(meta.partition_columns) or "nothing"
+        partitioned_by = ", ".join(meta.partition_columns) or "nothing"
         raise SchemaChangedError(
-            f"the table {uri} is partitioned by {by}, not by {shape.column}",
+            f"the table {uri} is partitioned by {partitioned_by}, not by {shape.column}",
             "setup",
             "Set sink.mode, or the name of metadata window, back if it was changed; else give the "
             "sink a path of its own: windrow makes the table.",
         )
-    other = [
-        f"{name} is {kept.get(name)} in the table, {value} in the spec"
+    differences = [
+        f"{name} is {configuration.get(name)} in the table, {value} in the spec"
         for name, value in shape.properties.items()
-        if kept.get(name) != value
+        if configuration.get(name) != value
     ]
-    if other:
+    if differences:
         raise SchemaChangedError(
-            f"the table {uri} was made with another primary key: {'; '.join(other)}",
+            f"the table {uri} was made with another primary key: {'; '.join(differences)}",
             "setup",
             "Set it back, or begin a pipeline with another id and table: rows that are there can't"
             " be put in another order.",
         )
-    if _RETENTION in kept:
+    if _RETENTION in configuration:
         raise SpecError(
-            f"the table {uri} sets {_RETENTION} = {kept[_RETENTION]}: it would forget which windows"
+            f"the table {uri} sets {_RETENTION} = {configuration[_RETENTION]}: it would forget"
+            " which windows"
             " it holds",
             "setup",
             f"Unset it: ALTER TABLE ... UNSET TBLPROPERTIES ('{_RETENTION}').",
@@ -190,14 +191,14 @@ def owner_of(uri: str, table: DeltaTable, shape: Shape) -> TableOwner:
 # neither rows nor a receipt then.
 
 
-def newest_entry_error(uri: str, place: Place) -> UnreachableError | None:
+def newest_entry_error(uri: str, folder: Place) -> UnreachableError | None:
     """Returns the error for a newest entry of the log that isn't lines of JSON.
 
     None if it is, or if it can't be read.
     """
     try:
-        newest = max(filter(_ENTRY.fullmatch, place.names(LOG)), default=None)
-        content = b"" if newest is None else place.get(f"{LOG}/{newest}")
+        newest = max(filter(_ENTRY.fullmatch, folder.names(LOG)), default=None)
+        content = b"" if newest is None else folder.get(f"{LOG}/{newest}")
     except (WindrowError, OSError):
         return None
     try:
@@ -208,7 +209,7 @@ def newest_entry_error(uri: str, place: Place) -> UnreachableError | None:
     return None
 
 
-def refuse_unfinished(uri: str, place: Place, version: int) -> None:
+def refuse_unfinished(uri: str, folder: Place, version: int) -> None:
     """Refuses to commit on top of an entry of windrow that lacks its last lines.
 
     An entry that was cut off at a line's end can be loaded: with its rows, but without the
@@ -219,7 +220,7 @@ def refuse_unfinished(uri: str, place: Place, version: int) -> None:
     """
     name = entry_name(version)
     try:
-        lines = [msgspec.json.decode(line) for line in place.get(name).splitlines()]
+        lines = [msgspec.json.decode(line) for line in folder.get(name).splitlines()]
         ours = any("windrow" in line.get("commitInfo", ()) for line in lines)
         ended = any(line.get("txn", {}).get("appId") == PAGES_APP for line in lines)
     except (WindrowError, OSError, msgspec.DecodeError, AttributeError, TypeError):
@@ -255,12 +256,12 @@ _HARMLESS = frozenset(
 """Features of the protocol that don't change which rows of its files a table has."""
 
 
-def _hiding(table: DeltaTable) -> str:
+def _hiding_features(table: DeltaTable) -> str:
     """Features that hide rows or columns of the table's files, of old protocols, too."""
-    found = set(table.protocol().reader_features or ()) - _HARMLESS
+    features = set(table.protocol().reader_features or ()) - _HARMLESS
     if table.metadata().configuration.get("delta.columnMapping.mode", "none") != "none":
-        found.add("columnMapping")
-    return ", ".join(sorted(found))
+        features.add("columnMapping")
+    return ", ".join(sorted(features))
 
 
 def refuse_hidden_rows(uri: str, table: DeltaTable) -> None:
@@ -269,7 +270,7 @@ def refuse_hidden_rows(uri: str, table: DeltaTable) -> None:
     Raises:
         SchemaChangedError: the table has such a feature.
     """
-    features = _hiding(table)
+    features = _hiding_features(table)
     if features:
         raise SchemaChangedError(
             f"the table {uri} has the features {features}: its files alone don't tell which rows it"
@@ -286,7 +287,7 @@ def refuse_unreadable_rows(uri: str, table: DeltaTable) -> None:
     Raises:
         UnreachableError: the table has such a feature.
     """
-    features = _hiding(table)
+    features = _hiding_features(table)
     if features:
         raise UnreachableError(
             f"the rows of the table {uri} can't be read: it has the features {features}",
@@ -386,8 +387,8 @@ def refuse_append_only(
     Raises:
         SchemaChangedError: the table is append-only, and has such files.
     """
-    kept = str(table.metadata().configuration.get("delta.appendOnly")).lower() == "true"
-    if kept and any(parts is None or file.part in parts for file in data_files(table)):
+    is_append_only = str(table.metadata().configuration.get("delta.appendOnly")).lower() == "true"
+    if is_append_only and any(parts is None or file.part in parts for file in data_files(table)):
         raise SchemaChangedError(
             f"the table {uri} is append-only (delta.appendOnly), and rows' files would go and be"
             f" written anew by {act}",
@@ -397,20 +398,23 @@ def refuse_append_only(
         )
 
 
-def write(place: Place, table: DeltaTable, writing: Writing, page: str, note: str) -> None:
+def write(folder: Place, table: DeltaTable, writing: Writing, page: str, note: str) -> None:
     """Commits on exactly this snapshot, or not at all.
 
     deltalake changes a table's columns only in the mode "overwrite".
 
     Args:
-        place: the table's place.
+        folder: the table's place.
         table: the snapshot.
         writing: the change of its files.
         page: name of the newest page. It is in the last line of the log's entry, so an
             entry that was cut off doesn't have it.
         note: text for people who read the table's history.
     """
-    columns, by = writing.schema or table.schema(), table.metadata().partition_columns
+    columns, partition_columns = (
+        writing.schema or table.schema(),
+        table.metadata().partition_columns,
+    )
     version = table.version() + 1
     clean = None if version % CLEANED_EVERY == 0 else False  # None: as the table says
     hooks = PostCommitHookProperties(cleanup_expired_logs=clean)
@@ -419,30 +423,32 @@ def write(place: Place, table: DeltaTable, writing: Writing, page: str, note: st
         max_commit_retries=0,
         app_transactions=[Transaction(PAGES_APP, int(page, 16))],
     )
-    mode, goes = "append", None
+    mode, partition_filters = "append", None
     if writing.schema is not None or writing.parts is None or writing.parts:
         mode = "overwrite"
-        goes = None if writing.parts is None else [(by[0], "in", sorted(writing.parts))]
+        partition_filters = (
+            None if writing.parts is None else [(partition_columns[0], "in", sorted(writing.parts))]
+        )
     with Place(table.table_uri).waiting():
         table.create_write_transaction(
             writing.actions,
             mode,
             columns,
-            by,
-            partition_filters=goes,
+            partition_columns,
+            partition_filters=partition_filters,
             commit_properties=properties,
             post_commithook_properties=hooks,
         )
-    synced(place, version)
+    synced(folder, version)
 
 
-def synced(place: Place, version: int) -> None:
+def synced(folder: Place, version: int) -> None:
     """Syncs a version and its checkpoint to the disk, as deltalake doesn't."""
-    if place.is_local:
+    if folder.is_local:
         names = [entry_name(version), f"{LOG}/{version:020d}.checkpoint.parquet"]
-        for name, there in place.seen(names).items():
-            if there is not None:
-                place.fsync(name)
+        for name, file in folder.seen(names).items():
+            if file is not None:
+                folder.fsync(name)
 
 
 def failed(act: Callable[[], None], *, local: bool) -> Conflict | Unanswered | None:
@@ -458,6 +464,6 @@ def failed(act: Callable[[], None], *, local: bool) -> Conflict | Unanswered | N
     except CommitFailedError as error:
         return Conflict(reason(error))
     except Exception as error:  # noqa: BLE001
-        why = f"{type(error).__name__}: {reason(error)}"
-        return Unanswered.by_storage(why, is_local=local)
+        cause = f"{type(error).__name__}: {reason(error)}"
+        return Unanswered.by_storage(cause, is_local=local)
     return None

@@ -33,8 +33,8 @@ _LOST = (
 class TombstonesWriter:
     """Writes the tombstones of one attempt, bucket by bucket; no file if there are none."""
 
-    def __init__(self, place: Place, attempt: str) -> None:
-        self._place = place
+    def __init__(self, folder: Place, attempt: str) -> None:
+        self._folder = folder
         self._path = staged_path(TOMBSTONES, attempt)
         self._buckets: list[int] = []
         self._keys = 0
@@ -46,7 +46,7 @@ class TombstonesWriter:
         if not keys.num_rows:
             return
         if self._writer is None:
-            self._out = self._place.create(self._path)
+            self._out = self._folder.create(self._path)
             self._writer = pq.ParquetWriter(
                 self._out, keys.schema, compression="zstd", write_page_checksum=True
             )
@@ -61,8 +61,8 @@ class TombstonesWriter:
         self._writer.add_key_value_metadata({_BUCKETS: json.dumps(self._buckets)})
         self._writer.close()
         self._out.close()
-        self._place.finish(self._path)
-        return Tombstones(self._path, _sha256(self._place, self._path), self._keys)
+        self._folder.finish(self._path)
+        return Tombstones(self._path, _sha256(self._folder, self._path), self._keys)
 
 
 class TombstonesOf:
@@ -75,20 +75,20 @@ class TombstonesOf:
         UnreachableError: the file can't be read.
     """
 
-    def __init__(self, place: Place, receipt: Receipt) -> None:
+    def __init__(self, folder: Place, receipt: Receipt) -> None:
         named = tombstones_named(receipt)
-        self._place, self._path = place, "" if named is None else named.path
+        self._folder, self._path = folder, "" if named is None else named.path
         self._buckets: list[int] = []
         if named is None:
             return
         try:
-            whole = _sha256(place, named.path) == named.sha256
+            is_intact = _sha256(folder, named.path) == named.sha256
         except FileNotFoundError:
-            raise _lost(receipt, named, "missing") from None
-        if not whole:
-            raise _lost(receipt, named, "damaged")
+            raise _damaged_error(receipt, named, "missing") from None
+        if not is_intact:
+            raise _damaged_error(receipt, named, "damaged")
         with (
-            place.filesystem().open_input_file(named.path) as source,
+            folder.filesystem().open_input_file(named.path) as source,
             pq.ParquetFile(source) as file,
         ):
             self._buckets = json.loads(file.metadata.metadata[_BUCKETS.encode()])
@@ -103,7 +103,7 @@ class TombstonesOf:
         if bucket not in self._buckets:
             return None
         with (
-            self._place.filesystem().open_input_file(self._path) as source,
+            self._folder.filesystem().open_input_file(self._path) as source,
             pq.ParquetFile(source) as file,
         ):
             return file.read_row_group(self._buckets.index(bucket), use_threads=False)
@@ -114,10 +114,10 @@ def tombstones_named(receipt: Receipt) -> Tombstones | None:
     return None if receipt.merged is None else receipt.merged.tombstones
 
 
-def _sha256(place: Place, path: str) -> str:
+def _sha256(folder: Place, path: str) -> str:
     try:
         digest = hashlib.sha256()
-        with place.filesystem().open_input_stream(path) as source:
+        with folder.filesystem().open_input_stream(path) as source:
             while chunk := source.read(_CHUNK):
                 digest.update(chunk)
         return digest.hexdigest()
@@ -131,7 +131,7 @@ def _sha256(place: Place, path: str) -> str:
         ) from error
 
 
-def _lost(receipt: Receipt, named: Tombstones, state: str) -> DamagedError:
+def _damaged_error(receipt: Receipt, named: Tombstones, state: str) -> DamagedError:
     return DamagedError(
         f"the file {named.path}, which says which {counted(named.keys, 'key')} the committed window"
         f" {receipt.window.key} took out, is {state}",

@@ -56,11 +56,11 @@ def refuse_unsupported(uri: str, table: DeltaTable, *, rewrites: bool) -> None:
     Raises:
         SchemaChangedError: it has some; the error names all of them.
     """
-    asked = [*_unsupported(table, rewrites=rewrites)]
-    if asked:
+    features = [*_unsupported(table, rewrites=rewrites)]
+    if features:
         raise SchemaChangedError(
             f"the table {uri} asks of whoever writes into it what windrow doesn't do:"
-            f" {'; '.join(asked)}",
+            f" {'; '.join(features)}",
             "setup",
             "Nothing was committed. Take that off the table (Spark: ALTER TABLE ... DROP"
             " CONSTRAINT, UNSET TBLPROPERTIES or DROP FEATURE), or begin a pipeline with another id"

@@ -13,7 +13,7 @@ from windrow.ingest.errors import SpecError, WindrowError
 from windrow.ingest.sinks.files.store import FilesStore
 
 
-def list_files(place: str) -> list[str]:
+def list_files(uri: str) -> list[str]:
     """Paths or URLs of all files of the table at a place, with exactly the committed rows.
 
     A file that another generation replaced is kept for the grace period of `windrow sweep`.
@@ -22,16 +22,16 @@ def list_files(place: str) -> list[str]:
         SpecError: there is no table of files at this place.
         DamagedError, UnreachableError: the log or the pages can't be read.
     """
-    return [f"{FilesStore(place).place}/{path}" for path in list_table(place)[1]]
+    return [f"{FilesStore(uri).place}/{path}" for path in list_table(uri)[1]]
 
 
-def list_table(place: str) -> tuple[pa.Schema, list[str]]:
+def list_table(uri: str) -> tuple[pa.Schema, list[str]]:
     """The columns of a table of files, and the paths of its files below its place.
 
     Raises:
         SpecError, DamagedError, UnreachableError: as `list_files`.
     """
-    store = FilesStore(place)
+    store = FilesStore(uri)
     with store.reading() as state:
         if state is None:
             raise SpecError(

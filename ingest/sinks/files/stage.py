@@ -43,7 +43,7 @@ def check_rows(rows: pa.Schema, metadata: Mapping[str, str], written: Format) ->
     Raises:
         SpecError: naming every such column (`sinks.kit.columns.table_columns.refuse_unstorable`).
     """
-    do: Mapping[Format, str] = {
+    advice_by_format: Mapping[Format, str] = {
         "csv": "Lists, structs and maps go with format: parquet or jsonl;",
         "jsonl": (
             "Give the fields of a struct names that differ by more than case, or take format:"
@@ -55,7 +55,7 @@ def check_rows(rows: pa.Schema, metadata: Mapping[str, str], written: Format) ->
         metadata,
         lambda kind: _storable(kind, written),
         f"as {written} files",
-        do.get(written, ""),
+        advice_by_format.get(written, ""),
     )
 
 
@@ -67,7 +67,7 @@ def _storable(kind: pa.DataType, written: Format) -> bool:
         return (
             written != "csv"
             and bool(inner)
-            and all(_storable(one, written) for one in inner)
+            and all(_storable(inner_kind, written) for inner_kind in inner)
             and not _differ_only_in_case(kind, written)
         )
     return is_scalar(kind)
@@ -200,11 +200,11 @@ class FilesStagerFactory(msgspec.Struct, frozen=True):
 # --------------------------------------------------------------------------------------------------
 
 
-def read_file(place: Place, path: str, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+def read_file(folder: Place, path: str, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
     """Reads the rows of one file, in batches of bounded size.
 
     Args:
-        place: the table's place.
+        folder: the table's place.
         path: the file's path below it.
         schema: the table's columns; an older file may have fewer.
 
@@ -213,12 +213,12 @@ def read_file(place: Place, path: str, schema: pa.Schema) -> Iterator[pa.RecordB
         UnreachableError: it can't be reached.
     """
     if path.endswith(".parquet"):
-        yield from read_batches(place, path)
+        yield from read_batches(folder, path)
         return
     with (
         explain_file_errors(path),
-        _texts_explained(path),
-        place.filesystem().open_input_stream(path) as source,
+        _explain_text_errors(path),
+        folder.filesystem().open_input_stream(path) as source,
     ):
         jsonl = ".jsonl" in path.rpartition("/")[2]
         lines = ValueTexts(schema, "json" if jsonl else "csv")
@@ -227,7 +227,7 @@ def read_file(place: Place, path: str, schema: pa.Schema) -> Iterator[pa.RecordB
 
 
 @contextmanager
-def _texts_explained(path: str) -> Iterator[None]:
+def _explain_text_errors(path: str) -> Iterator[None]:
     """Replaces errors of parsers, which quote values, by one without values."""
     try:
         yield
@@ -242,9 +242,9 @@ def _texts_explained(path: str) -> Iterator[None]:
 def _json_lines(source: pa.NativeFile) -> Iterator[pa.Table]:
     rest = b""
     while block := source.read(_READ):
-        whole, _, rest = (rest + block).rpartition(b"\n")
-        if whole:
-            yield _one_column(whole)
+        full_lines, _, rest = (rest + block).rpartition(b"\n")
+        if full_lines:
+            yield _one_column(full_lines)
     if rest:
         yield _one_column(rest)
 

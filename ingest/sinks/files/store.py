@@ -108,7 +108,7 @@ class FilesStore:
         self.staged = StagedFiles(self.place, (DATA_FOLDER,), RowFile, self.files)
         self.puts = put_if_absent(self.files)
         self.pages = PageFiles(self.place, FilesPage, _LOST_PAGE)
-        self._seen: Entry | None = None
+        self._last_entry: Entry | None = None
 
     @property
     def waits(self) -> Sequence[float]:
@@ -130,11 +130,11 @@ class FilesStore:
         refuse_unwritable(self.place)
 
     def ensure(self, columns: pa.Schema, owner: TableOwner) -> None:
-        entry = self.look() or self._begun(columns, owner)
+        entry = self.look() or self._begin_log(columns, owner)
         # An object store that ignores the condition would accept the newest manifest again.
         self.puts.check(path_of(entry.number), entry.content)
 
-    def _begun(self, columns: pa.Schema, owner: TableOwner) -> Entry:
+    def _begin_log(self, columns: pa.Schema, owner: TableOwner) -> Entry:
         """Creates the first manifest, unless another process was first."""
         schema = columns.serialize().to_pybytes()
         first = encode(Manifest(FORM, "", owner, self.written.format, schema))
@@ -172,7 +172,7 @@ class FilesStore:
             DamagedError: a manifest is missing or damaged, or the whole log is gone.
             SpecError: another version of windrow wrote the table.
         """
-        entry, self._seen = self._seen, None  # kept only if all goes well
+        entry, self._last_entry = self._last_entry, None  # kept only if all goes well
         # The table may have been removed and created again.
         if entry is None or self.content(entry.number) != entry.content:
             entry = self._newest()
@@ -182,9 +182,9 @@ class FilesStore:
             # 1. this look finds no log  2. another run makes the table  3. this one sees its data
             entry = self._newest()
             if entry is None:
-                gone = self.files.log_gone_error(FILES_LOG, "_windrow", DATA_FOLDER)
-                raise self.files.other_kind_error() if self.files.names("_delta_log") else gone
-        self._seen = entry
+                log_error = self.files.log_gone_error(FILES_LOG, "_windrow", DATA_FOLDER)
+                raise self.files.other_kind_error() if self.files.names("_delta_log") else log_error
+        self._last_entry = entry
         return entry
 
     def _newest(self) -> Entry | None:
@@ -193,13 +193,13 @@ class FilesStore:
             names = filter(_MANIFEST.fullmatch, self.files.names(f"{FILES_LOG}/{folder}"))
             for name in sorted(names)[-1:]:
                 number = int(name.removesuffix(".json"))
-                before, content = self.content(number - 1), self.content(number)
-                if content is None or (number and before is None):
-                    raise self.damaged(number if before else number - 1, "it is gone")
-                return self._read(number, content, before)
+                previous, content = self.content(number - 1), self.content(number)
+                if content is None or (number and previous is None):
+                    raise self.damaged(number if previous else number - 1, "it is gone")
+                return self._read(number, content, previous)
         return None
 
-    def _read(self, number: int, content: bytes, before: bytes | None) -> Entry:
+    def _read(self, number: int, content: bytes, previous: bytes | None) -> Entry:
         """Decodes a manifest, whose content follows that of the one before it."""
         try:
             form = msgspec.json.decode(content, type=AnyForm).windrow
@@ -211,12 +211,12 @@ class FilesStore:
                     "Read and write it with the windrow that made it, or set sink.path to another"
                     " place.",
                 )
-            found = msgspec.json.decode(content, type=Manifest)
+            manifest = msgspec.json.decode(content, type=Manifest)
         except msgspec.DecodeError as error:
             raise self.damaged(number, "it can't be read") from error
-        if before is not None and found.after != fingerprint(before):
+        if previous is not None and manifest.after != fingerprint(previous):
             raise self.damaged(number, "it was written behind another one than the one before it")
-        return Entry(number, content, found)
+        return Entry(number, content, manifest)
 
     def content(self, number: int) -> bytes | None:
         """Reads a manifest; None if there is none with this number."""
@@ -225,11 +225,11 @@ class FilesStore:
         except FileNotFoundError:
             return None
 
-    def damaged(self, number: int, why: str) -> DamagedError:
+    def damaged(self, number: int, reason: str) -> DamagedError:
         """Makes the error of a manifest that can't be used."""
         path = path_of(number)
         return DamagedError(
-            f"manifest {number} of {self.place} ({path}) can't be used: {why}",
+            f"manifest {number} of {self.place} ({path}) can't be used: {reason}",
             "commit",
             "Restore that file from a backup. Or, if the table itself was removed or restored from"
             " an older copy while a run was at work, remove what that run left behind the end of"
@@ -264,25 +264,27 @@ class FilesState(PagedState):
 
     def row_files(self, keys: Collection[str] | None = None) -> list[RowFile]:
         """The files of some windows, or of all, in the order of windows."""
-        held = self._lines
-        some = held.keys() if keys is None else held.keys() & set(keys)
-        return [file for key in sorted(some) for file in held[key].files]
+        lines = self._lines
+        selected = lines.keys() if keys is None else lines.keys() & set(keys)
+        return [file for key in sorted(selected) for file in lines[key].files]
 
     def holding(self, keys: Collection[str] | None = None) -> set[str]:
-        some = self._lines.keys() if keys is None else keys
-        return {key for key in some if self.row_files([key])}
+        selected = self._lines.keys() if keys is None else keys
+        return {key for key in selected if self.row_files([key])}
 
     def size(self) -> tuple[int, int]:
         files = self.row_files()
         return sum(file.rows for file in files), sum(file.size for file in files)
 
     def column_changes(self, columns: pa.Schema) -> Sequence[str]:
-        had, mine = self._manifest.format, self._store.written.format
-        if had != mine:
+        table_format, spec_format = self._manifest.format, self._store.written.format
+        if table_format != spec_format:
             raise SpecError(
-                f"the table {self._store.place} was begun with {had} files, not {mine}",
+                f"the table {self._store.place} was begun with {table_format} files, not"
+                f" {spec_format}",
                 "setup",
-                f"Set sink.format back to {had}, or begin a pipeline with another id and path.",
+                f"Set sink.format back to {table_format}, or begin a pipeline with another id and"
+                " path.",
             )
         return self._evolution(columns).changes
 
@@ -305,19 +307,22 @@ class FilesState(PagedState):
             window_folder(key)
             for key, line in self._lines.items()
             if line.generation
-            and all(at > cutoff for _, at in log[bisect_left(log, (path_of(line.version),)) :][:1])
+            and all(
+                modified_millis > cutoff
+                for _, modified_millis in log[bisect_left(log, (path_of(line.version),)) :][:1]
+            )
         }
         return {
-            path: at
-            for path, at in old.items()
+            path: modified_millis
+            for path, modified_millis in old.items()
             if path not in named and path.rpartition("/")[0] not in young
         }
 
     def put(self, change: TableChange) -> Answer:
         number = self.version + 1
         columns = self._manifest.columns
-        if change.columns is not None and (become := self._evolution(change.columns)).changes:
-            columns = become.columns.serialize().to_pybytes()
+        if change.columns is not None and (evolution := self._evolution(change.columns)).changes:
+            columns = evolution.columns.serialize().to_pybytes()
         content = encode(
             msgspec.structs.replace(
                 self._manifest,
@@ -332,14 +337,14 @@ class FilesState(PagedState):
         except FileExistsError:
             return Conflict(f"manifest {number} is taken")
         except OSError as error:
-            why = error.strerror or str(error) or type(error).__name__
+            reason = error.strerror or str(error) or type(error).__name__
             if local and error.errno in _DENIED:
                 raise UnreachableError(
-                    f"nothing can be put below {self._store.place}: {why}",
+                    f"nothing can be put below {self._store.place}: {reason}",
                     "commit",
-                    self._store.files.advice(why),
+                    self._store.files.advice(reason),
                 ) from error
-            return Unanswered(why, error.errno in _FULL and local)
+            return Unanswered(reason, error.errno in _FULL and local)
         if self._store.content(self.version) != self._entry.content:
             raise self._store.damaged(
                 number, "the table was removed, restored or made anew while a commit was under way"

@@ -40,21 +40,22 @@ _SQL = (
 class ValueTexts:
     """Converts rows of one schema, in a database in memory that has one batch at a time."""
 
-    def __init__(self, schema: pa.Schema, way: Way) -> None:
+    def __init__(self, schema: pa.Schema, text_format: Way) -> None:
         self._schema = schema
         plain = self._plain = pa.schema([pa.field(f.name, _without_maps(f.type)) for f in schema])
-        texts = {f.name: _to_text(quote_identifier(f.name), f.type, way) for f in plain}
+        texts = {f.name: _to_text(quote_identifier(f.name), f.type, text_format) for f in plain}
         rows = {f.name: _from_text(quote_identifier(f.name), f.type) for f in plain}
         shape = _text(msgspec.json.encode({f.name: _shape(f.type) for f in plain}).decode())
-        self._to = _select(
-            {"line": f"to_json({_struct(texts)})::VARCHAR"} if way == "json" else texts, "rows"
+        self._to_text_sql = _select(
+            {"line": f"to_json({_struct(texts)})::VARCHAR"} if text_format == "json" else texts,
+            "rows",
         )
         source = (
             _select({}, "rows", f"unnest(json_transform(line, {shape}))")
-            if way == "json"
+            if text_format == "json"
             else "rows"
         )
-        self._back = _select(rows, f"({source})" if way == "json" else source)
+        self._from_text_sql = _select(rows, f"({source})" if text_format == "json" else source)
         self._database = duckdb.connect(config={"threads": "1"})
         self._database.execute("SET enable_progress_bar = false")
 
@@ -64,7 +65,7 @@ class ValueTexts:
         if any(pa.types.is_nested(kind) for kind in self._plain.types):
             # DuckDB refuses a struct inside a struct of a slice, so rows are copied out of theirs.
             plain = plain.take(pa.array(np.arange(plain.num_rows)))
-        return self._run_query(self._to, plain)
+        return self._run_query(self._to_text_sql, plain)
 
     def rows(self, lines: pa.Table) -> pa.Table:
         """Converts text back to rows: JSON from a column `line`, CSV from columns of text.
@@ -73,12 +74,12 @@ class ValueTexts:
             duckdb.Error, pyarrow.ArrowInvalid: `text` didn't write this line. The error may quote
                 it.
         """
-        found = self._run_query(self._back, lines).combine_chunks()
+        table = self._run_query(self._from_text_sql, lines).combine_chunks()
         columns = [
             (
-                _with_maps(found[f.name], f.type)
+                _with_maps(table[f.name], f.type)
                 if pa.types.is_nested(f.type)
-                else found[f.name].cast(f.type)
+                else table[f.name].cast(f.type)
             )
             for f in self._schema
         ]
@@ -137,58 +138,75 @@ def _with_maps(array: pa.Array | pa.ChunkedArray, kind: pa.DataType) -> pa.Array
     return array.cast(kind)
 
 
-def _to_text(at: str, kind: pa.DataType, way: Way, depth: int = 0) -> str:
+def _to_text(expression: str, kind: pa.DataType, text_format: Way, depth: int = 0) -> str:
     """SQL that converts a value to text."""
     if pa.types.is_timestamp(kind):
-        return f"strftime(make_timestamp(epoch_us({at})), {_stamp(kind)})"
+        return f"strftime(make_timestamp(epoch_us({expression})), {_stamp(kind)})"
     if pa.types.is_binary(kind):
-        return f"to_base64({at})"
+        return f"to_base64({expression})"
     if pa.types.is_date32(kind) or pa.types.is_decimal(kind):
-        return f"{at}::VARCHAR"
+        return f"{expression}::VARCHAR"
     if pa.types.is_floating(kind):
-        return _float(at) if way == "json" else at
+        return _float(expression) if text_format == "json" else expression
     return _for_each_value(
-        at, kind, depth, lambda each, inner: _to_text(each, inner, way, depth + 1)
+        expression,
+        kind,
+        depth,
+        lambda inner_expression, inner: _to_text(inner_expression, inner, text_format, depth + 1),
     )
 
 
-def _float(at: str) -> str:
-    odd = f"CASE WHEN isnan({at}) THEN 'NaN' WHEN {at} > 0 THEN 'Infinity' ELSE '-Infinity' END"
+def _float(expression: str) -> str:
+    odd = (
+        f"CASE WHEN isnan({expression}) THEN 'NaN' WHEN {expression} > 0 THEN 'Infinity' ELSE"
+        " '-Infinity' END"
+    )
     return (
-        f"CASE WHEN {at} IS NULL THEN NULL WHEN isfinite({at}) THEN to_json({at}) ELSE"
+        f"CASE WHEN {expression} IS NULL THEN NULL WHEN isfinite({expression}) THEN"
+        f" to_json({expression}) ELSE"
         f" to_json({odd}) END"
     )
 
 
-def _from_text(at: str, kind: pa.DataType, depth: int = 0) -> str:
+def _from_text(expression: str, kind: pa.DataType, depth: int = 0) -> str:
     """SQL that converts a text back to its value."""
     if pa.types.is_timestamp(kind):
-        return f"strptime({at}, {_stamp(kind)})"
+        return f"strptime({expression}, {_stamp(kind)})"
     if pa.types.is_binary(kind):
-        return f"from_base64({at})"
+        return f"from_base64({expression})"
     if pa.types.is_decimal(kind):
-        return f"{at}::DECIMAL({kind.precision}, {kind.scale})"
+        return f"{expression}::DECIMAL({kind.precision}, {kind.scale})"
     sql = next((sql for test, sql in _SQL if test(kind)), None)
     return (
-        _for_each_value(at, kind, depth, lambda each, inner: _from_text(each, inner, depth + 1))
+        _for_each_value(
+            expression,
+            kind,
+            depth,
+            lambda inner_expression, inner: _from_text(inner_expression, inner, depth + 1),
+        )
         if sql is None
-        else f"{at}::{sql}"
+        else f"{expression}::{sql}"
     )
 
 
 def _for_each_value(
-    at: str, kind: pa.DataType, depth: int, inner: Callable[[str, pa.DataType], str]
+    expression: str, kind: pa.DataType, depth: int, inner: Callable[[str, pa.DataType], str]
 ) -> str:
     """SQL that converts each value in a list or a struct; other values stay unchanged."""
     if pa.types.is_list(kind):
-        return f"list_transform({at}, lambda e{depth}: {inner(f'e{depth}', kind.value_type)})"
+        return (
+            f"list_transform({expression}, lambda e{depth}: {inner(f'e{depth}', kind.value_type)})"
+        )
     if pa.types.is_struct(kind):
         fields = [kind.field(i) for i in range(kind.num_fields)]
-        made = _struct(
-            {f.name: inner(f"struct_extract({at}, {_text(f.name)})", f.type) for f in fields}
+        struct = _struct(
+            {
+                f.name: inner(f"struct_extract({expression}, {_text(f.name)})", f.type)
+                for f in fields
+            }
         )
-        return f"CASE WHEN {at} IS NULL THEN NULL ELSE {made} END"
-    return at
+        return f"CASE WHEN {expression} IS NULL THEN NULL ELSE {struct} END"
+    return expression
 
 
 def _shape(kind: pa.DataType) -> Any:

@@ -111,9 +111,9 @@ class CatalogTable(msgspec.Struct, frozen=True):
             SpecError: no table can be in this folder.
         """
         if any(mark in warehouse for mark in "%?#"):
-            what = f"sink.warehouse is {warehouse}, with a %, ? or # in it"
+            message = f"sink.warehouse is {warehouse}, with a %, ? or # in it"
             raise SpecError(
-                what,
+                message,
                 "spec",
                 "Readers of Iceberg would look elsewhere: give it a path without them.",
             )
@@ -132,7 +132,7 @@ class CatalogTable(msgspec.Struct, frozen=True):
             SpecError: a secret of the storage is written out; or a property in the table's
                 name is a reference.
         """
-        own = {name: value for name, value in properties.items() if name != "name"}
+        catalog_properties = {name: value for name, value in properties.items() if name != "name"}
         for name, value in sorted(properties.items()):
             if isinstance(value, str) and is_secret(name, value):
                 raise SpecError(
@@ -149,7 +149,7 @@ class CatalogTable(msgspec.Struct, frozen=True):
                 )
         catalog = properties.get("name", "default")
         assert isinstance(catalog, str)
-        return cls(table, catalog, tuple(sorted(own.items(), key=_name)))
+        return cls(table, catalog, tuple(sorted(catalog_properties.items(), key=_name)))
 
     @property
     def place(self) -> str:
@@ -178,11 +178,11 @@ class CatalogTable(msgspec.Struct, frozen=True):
         """The table of its dead letters."""
         return msgspec.structs.replace(self, table=f"{self.table}_dead")
 
-    def is_same(self, other: str) -> bool:
+    def is_same(self, location: str) -> bool:
         """Returns whether a place is this table's, also through a link to its folder."""
-        if other == self.place:
+        if location == self.place:
             return True
-        folder, _, table = other.rpartition(":")
+        folder, _, table = location.rpartition(":")
         return (
             bool(self.warehouse)
             and table == self.table

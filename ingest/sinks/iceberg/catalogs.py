@@ -49,12 +49,12 @@ _WRONG_SETTINGS = (
 )
 
 
-def catalog_is_missing(at: CatalogTable) -> bool:
+def catalog_is_missing(catalog_table: CatalogTable) -> bool:
     """Returns whether the folder has no catalog yet; to open it would create one."""
-    return bool(at.warehouse) and not Path(at.warehouse, DATABASE).exists()
+    return bool(catalog_table.warehouse) and not Path(catalog_table.warehouse, DATABASE).exists()
 
 
-def opened(at: CatalogTable) -> Catalog:
+def opened(catalog_table: CatalogTable) -> Catalog:
     """Opens the catalog, once a process: a connection doesn't survive a fork.
 
     Raises:
@@ -62,48 +62,50 @@ def opened(at: CatalogTable) -> Catalog:
             package isn't installed.
         UnreachableError: the catalog doesn't answer.
     """
-    return _opened(at.catalog, tuple(revealed(at.properties).items()), os.getpid())
+    return _open_catalog(
+        catalog_table.catalog, tuple(revealed(catalog_table.properties).items()), os.getpid()
+    )
 
 
-def load(at: CatalogTable) -> Table | None:
+def load(catalog_table: CatalogTable) -> Table | None:
     """Loads the table as it is now; None if it doesn't exist.
 
     Raises:
         SpecError, UnreachableError: as `opened`; or the table can't be read.
     """
-    if catalog_is_missing(at):
+    if catalog_is_missing(catalog_table):
         return None
     try:
-        return opened(at).load_table(at.table)
+        return opened(catalog_table).load_table(catalog_table.table)
     except (NoSuchTableError, NoSuchNamespaceError):
         return None
     except (SpecError, UnreachableError):
         raise
     except Exception as error:
         raise UnreachableError(
-            f"the table {at.place} can't be read: {reason(at, error)}",
+            f"the table {catalog_table.place} can't be read: {reason(catalog_table, error)}",
             "setup",
             "Check the catalog, the table's storage and the rights, then run again.",
         ) from error
 
 
-def make_namespace(at: CatalogTable) -> None:
+def make_namespace(catalog_table: CatalogTable) -> None:
     """Creates the table's namespace unless it exists; calls may race."""
-    if at.warehouse:
-        Path(at.warehouse).mkdir(parents=True, exist_ok=True)
-    catalog = opened(at)
+    if catalog_table.warehouse:
+        Path(catalog_table.warehouse).mkdir(parents=True, exist_ok=True)
+    catalog = opened(catalog_table)
     try:
-        if not catalog.namespace_exists(at.namespace):
-            catalog.create_namespace(at.namespace)
+        if not catalog.namespace_exists(catalog_table.namespace):
+            catalog.create_namespace(catalog_table.namespace)
     except Exception:
         # another call may have been first, for which databases have many errors
-        if not catalog.namespace_exists(at.namespace):
+        if not catalog.namespace_exists(catalog_table.namespace):
             raise
 
 
-def reason(at: CatalogTable, error: BaseException) -> str:
+def reason(catalog_table: CatalogTable, error: BaseException) -> str:
     """First line of an error without secrets: drivers quote addresses and parameters."""
-    return _reason(error, revealed(at.properties))
+    return _reason(error, revealed(catalog_table.properties))
 
 
 def _reason(error: BaseException, properties: Mapping[str, str]) -> str:
@@ -116,7 +118,7 @@ def _reason(error: BaseException, properties: Mapping[str, str]) -> str:
 
 
 @lru_cache(maxsize=16)
-def _opened(name: str, properties: tuple[tuple[str, str], ...], _process: int) -> Catalog:
+def _open_catalog(name: str, properties: tuple[tuple[str, str], ...], _process: int) -> Catalog:
     values = dict(properties)
     where = without_secrets(values.get("uri", "")) or f"by the name {name}"
 
@@ -125,7 +127,7 @@ def _opened(name: str, properties: tuple[tuple[str, str], ...], _process: int) -
 
     try:
         # where two processes create the catalog's own tables at once, the second one finds them
-        found = retry(
+        catalog = retry(
             lambda: load_catalog(name, **{"py-io-impl": _FILE_IO, **values}), may_pass, STORE_WAITS
         )
     except Exception as error:  # noqa: BLE001
@@ -140,10 +142,10 @@ def _opened(name: str, properties: tuple[tuple[str, str], ...], _process: int) -
             "setup",
             "Check that it answers, and the rights, then run again.",
         ) from None
-    return _kept(found) if isinstance(found, SqlCatalog) else found
+    return _without_connection(catalog) if isinstance(catalog, SqlCatalog) else catalog
 
 
-def _kept(database: SqlCatalog) -> DatabaseCatalog:
+def _without_connection(database: SqlCatalog) -> DatabaseCatalog:
     database.close()
     return DatabaseCatalog(
         database.name, **{name: str(value) for name, value in database.properties.items()}

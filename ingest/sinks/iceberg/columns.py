@@ -67,9 +67,9 @@ def check_rows(rows: pa.Schema, metadata: Mapping[str, str]) -> None:
         for name in (*rows.names, *metadata.values())
         if "." in name
     ]
-    do = "Metadata columns are renamed under metadata, a field of the schema there;"
+    advice = "Metadata columns are renamed under metadata, a field of the schema there;"
     refuse_unstorable(
-        rows, metadata, _storable, "to an Iceberg table", do if points else "", points
+        rows, metadata, _storable, "to an Iceberg table", advice if points else "", points
     )
 
 
@@ -186,7 +186,7 @@ def taken_away(table: Schema, earlier: Iterable[Schema]) -> dict[str, str]:
     windrow itself removes no column.
     """
     ids = {f.field_id: f.name for f in table.fields}
-    gone = {
+    deleted_ids = {
         f.name: f.field_id
         for schema in earlier
         for f in schema.fields
@@ -194,12 +194,12 @@ def taken_away(table: Schema, earlier: Iterable[Schema]) -> dict[str, str]:
     }
     return {
         name: f"renamed this column to {ids[number]}" if number in ids else "dropped this column"
-        for name, number in gone.items()
+        for name, number in deleted_ids.items()
     }
 
 
 def evolution_of(
-    table: Schema, earlier: Iterable[Schema], wanted: pa.Schema, evolve: Evolve
+    table: Schema, earlier: Iterable[Schema], incoming: pa.Schema, evolve: Evolve
 ) -> Evolution:
     """Change of the table's columns by which files with the wanted columns fit it.
 
@@ -207,43 +207,48 @@ def evolution_of(
         table: the table's columns.
         earlier: all schemas that the table ever had. A column that something else removed
             isn't added again, which would hide that older rows have lost its values.
-        wanted: the columns of the rows, as a table holds them: no integer is shorter than 32 bits.
+        incoming: the columns of the rows, as a table holds them: no integer is shorter than 32
+            bits.
         evolve: the changes that are allowed.
     """
     names = {f.name.casefold(): f.name for f in table.fields}
     refused = {
         f.name: f"new, and {names[f.name.casefold()]} is there (case doesn't count)"
-        for f in wanted
+        for f in incoming
         if f.name.casefold() in names
     }
     refused |= {
-        name: f"another program {what}" for name, what in taken_away(table, earlier).items()
+        name: f"another program {change}" for name, change in taken_away(table, earlier).items()
     }
-    return Evolution.planned(_known(table), wanted, evolve, _shape, refused)
+    return Evolution.planned(_to_arrow(table), incoming, evolve, _shape, refused)
 
 
-def schema_after(table: Schema, last_id: int, become: Evolution) -> Schema:
+def schema_after(table: Schema, last_id: int, evolution: Evolution) -> Schema:
     """The table's columns after the change.
 
     Args:
         table: the table's columns; the same object is returned if they don't change.
         last_id: the last field id that the table has ever used; new ones follow it.
-        become: the change.
+        evolution: the change.
     """
-    if not become.changes or become.problems:
+    if not evolution.changes or evolution.problems:
         return table
-    had, ids = become.table, count(last_id + 1)
+    table_columns, ids = evolution.table, count(last_id + 1)
     fields = [
-        f if become.columns.field(f.name) == had.field(f.name) else _widened(f, become)
+        f
+        if evolution.columns.field(f.name) == table_columns.field(f.name)
+        else _widen(f, evolution)
         for f in table.fields
     ]
     more = [
-        _field(f, next(ids), lambda: next(ids)) for f in become.columns if f.name not in had.names
+        _field(f, next(ids), lambda: next(ids))
+        for f in evolution.columns
+        if f.name not in table_columns.names
     ]
     return Schema(*fields, *more, identifier_field_ids=table.identifier_field_ids)
 
 
-def _known(table: Schema) -> pa.Schema:
+def _to_arrow(table: Schema) -> pa.Schema:
     """A table's columns as Arrow types; null stands for a type that windrow doesn't write."""
     return pa.schema(
         _arrow_field(f.name, f.field_id, f.field_type, f.required, ids=False)
@@ -263,11 +268,11 @@ def _is_known(field: NestedField) -> bool:
     return True
 
 
-def _widened(field: NestedField, become: Evolution) -> NestedField:
+def _widen(field: NestedField, evolution: Evolution) -> NestedField:
     """The field with its wider type. Nested types never change, so their field ids stay."""
-    after = become.columns.field(field.name)
-    kind = field.field_type if pa.types.is_nested(after.type) else _type(after.type, lambda: 0)
-    return field.model_copy(update={"field_type": kind, "required": not after.nullable})
+    column = evolution.columns.field(field.name)
+    kind = field.field_type if pa.types.is_nested(column.type) else _type(column.type, lambda: 0)
+    return field.model_copy(update={"field_type": kind, "required": not column.nullable})
 
 
 def _shape(field: pa.Field) -> str:

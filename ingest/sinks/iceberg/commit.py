@@ -43,7 +43,7 @@ class Prepared(SingleCommit):
     def become(self, schema: Schema | None) -> None:
         """Sets the table's columns, if they are still those that were looked at."""
         about = self.table_metadata
-        asked: tuple[TableRequirement, ...] = (
+        requirements: tuple[TableRequirement, ...] = (
             AssertCurrentSchemaId(current_schema_id=about.current_schema_id),  # type: ignore[call-arg]
             AssertDefaultSpecId(default_spec_id=about.default_spec_id),  # type: ignore[call-arg]
         )
@@ -53,7 +53,7 @@ class Prepared(SingleCommit):
                 update={"schema_id": 1 + max(s.schema_id for s in about.schemas)}
             )
             new = (AddSchemaUpdate(schema=numbered), SetCurrentSchemaUpdate(schema_id=-1))  # type: ignore[call-arg]
-        self.add(new, asked)
+        self.add(new, requirements)
 
     def change(
         self,

@@ -32,49 +32,54 @@ def read_files(
     for task in tasks:
         if task.delete_files:
             with explain_file_errors(task.file.file_path):
-                yield from _what_is_left(table, task, columns)
+                yield from _remaining_rows(table, task, columns)
         else:
-            yield from _of_file(table, task.file.file_path, columns)
+            yield from _rows_of_file(table, task.file.file_path, columns)
 
 
-def _what_is_left(
+def _remaining_rows(
     table: Table, task: FileScanTask, columns: Sequence[str] | None
 ) -> Iterator[pa.RecordBatch]:
     about = table.metadata
-    wanted = about.schema() if columns is None else about.schema().select(*columns)
-    return ArrowScan(about, table.io, wanted, AlwaysTrue()).to_record_batches([task])
+    schema = about.schema() if columns is None else about.schema().select(*columns)
+    return ArrowScan(about, table.io, schema, AlwaysTrue()).to_record_batches([task])
 
 
-def _of_file(
+def _rows_of_file(
     table: Table, location: str, columns: Sequence[str] | None
 ) -> Iterator[pa.RecordBatch]:
     """Reads a file with its own columns: later ones aren't in the checksums of its rows."""
     folder, _, name = location.rpartition("/")
-    place = IcebergPlace(folder, lambda: storage_properties(table))
-    with explain_file_errors(location), place.filesystem().open_input_file(name) as source:
-        own = pq.read_schema(source)
-    names = {field.name: _name(table, field) for field in own}
-    if len(set(names.values())) < len(own) or not set(columns or ()) <= set(names.values()):
+    data_folder = IcebergPlace(folder, lambda: storage_properties(table))
+    with explain_file_errors(location), data_folder.filesystem().open_input_file(name) as source:
+        file_schema = pq.read_schema(source)
+    names = {field.name: _name(table, field) for field in file_schema}
+    if len(set(names.values())) < len(file_schema) or not set(columns or ()) <= set(names.values()):
         raise RefusedError(
             f"the file {location} has other columns than windrow wrote",
             "commit",
             "Restore the file from a backup.",
         )
-    lost = (
+    dropped_columns = (
         []
         if columns is not None
-        else [name for name, number in _ids(own) if not table.schema().find_column_name(number)]
+        else [
+            name
+            for name, number in _ids(file_schema)
+            if not table.schema().find_column_name(number)
+        ]
     )
-    if lost:
+    if dropped_columns:
         raise RefusedError(
-            f"the table has no column any more for values in its file {location}: {', '.join(lost)}"
+            f"the table has no column any more for values in its file {location}:"
+            f" {', '.join(dropped_columns)}"
             " (fields are known by their ids)",
             "commit",
             "Something else dropped it: readers see null, also where one of that name was added"
             " again. Add it to the table again, then replay the window.",
         )
-    chosen = [column for column in own.names if columns is None or names[column] in columns]
-    for batch in read_batches(place, name, chosen):
+    chosen = [column for column in file_schema.names if columns is None or names[column] in columns]
+    for batch in read_batches(data_folder, name, chosen):
         yield batch.rename_columns([names[column] for column in batch.schema.names])
 
 
@@ -85,14 +90,14 @@ def _name(table: Table, field: pa.Field) -> str:
     ) or str(field.name)
 
 
-def _ids(fields: Iterable[pa.Field], within: str = "") -> Iterator[tuple[str, int]]:
+def _ids(fields: Iterable[pa.Field], prefix: str = "") -> Iterator[tuple[str, int]]:
     """Names and ids of the columns and nested fields of a file that have a field id."""
     for field in fields:
         number = (field.metadata or {}).get(_FIELD_ID)
         if number is not None:
-            yield within + field.name, int(number)
+            yield prefix + field.name, int(number)
         if pa.types.is_nested(field.type):
             yield from _ids(
                 (field.type.field(i) for i in range(field.type.num_fields)),
-                f"{within}{field.name}.",
+                f"{prefix}{field.name}.",
             )

@@ -73,18 +73,18 @@ def evolution_for(table: Table, columns: pa.Schema, evolve: Evolve) -> Evolution
     )
 
 
-def new_schema(table: Table, become: Evolution) -> Schema:
+def new_schema(table: Table, evolution: Evolution) -> Schema:
     """The table's columns after the change."""
-    return schema_after(table.schema(), table.metadata.last_column_id, become)
+    return schema_after(table.schema(), table.metadata.last_column_id, evolution)
 
 
-def file_columns(table: Table, become: Evolution) -> pa.Schema:
+def file_columns(table: Table, evolution: Evolution) -> pa.Schema:
     """Columns of files that are staged for a table.
 
     They have the table's types, and the field ids that the table has or will get.
     """
-    every = arrow_columns(new_schema(table, become), ids=True)
-    return pa.schema([every.field(name) for name in become.wanted.names])
+    all_columns = arrow_columns(new_schema(table, evolution), ids=True)
+    return pa.schema([all_columns.field(name) for name in evolution.wanted.names])
 
 
 def column_changes(where: str, table: Table, columns: pa.Schema, evolve: Evolve) -> Sequence[str]:
@@ -93,14 +93,14 @@ def column_changes(where: str, table: Table, columns: pa.Schema, evolve: Evolve)
     Raises:
         SchemaChangedError: differences that no commit may resolve, all of them.
     """
-    gone, advice = taken_away(table.schema(), table.metadata.schemas), ""
-    if any(name in gone for name in columns.names):
+    deleted_columns, advice = taken_away(table.schema(), table.metadata.schemas), ""
+    if any(name in deleted_columns for name in columns.names):
         advice = (
             "A column that was renamed: rename it back. One that was dropped: add it to the table"
             " again, nullable there and in the schema, and run it again. Older rows have lost its"
             " values: windrow verify SPEC --deep names the windows to replay."
         )
-    return allowed_changes(where, evolve, lambda by: evolution_for(table, columns, by), advice)
+    return allowed_changes(where, evolve, lambda mode: evolution_for(table, columns, mode), advice)
 
 
 def evolved(
@@ -114,25 +114,25 @@ def evolved(
         SchemaChangedError: a staged column can't be one of the table's; or another commit has
             used its field id for another column since.
     """
-    become = evolution_for(table, columns, evolve)
-    become.refuse_files(where)
-    ids = {f.name: field_id(f) for f in file_columns(table, become)}
+    evolution = evolution_for(table, columns, evolve)
+    evolution.refuse_files(where)
+    ids = {f.name: field_id(f) for f in file_columns(table, evolution)}
     staged = {name: number for file in files for name, number in file.ids.items()}
     others = [name for name, number in staged.items() if ids.get(name) != number]
-    become.refuse_files(
+    evolution.refuse_files(
         where, [f"{name}: another commit brought other columns first" for name in others]
     )
-    return become
+    return evolution
 
 
 # --------------------------------------------------------------------------------------- making
 
 
-def make(at: CatalogTable, column: str, columns: pa.Schema, owner: TableOwner) -> None:
+def make(catalog_table: CatalogTable, column: str, columns: pa.Schema, owner: TableOwner) -> None:
     """Creates a table unless it exists; calls may race.
 
     Args:
-        at: the table's catalog and name.
+        catalog_table: the table's catalog and name.
         column: the window's column, by which the table is partitioned.
         columns: all columns.
         owner: the table's owner.
@@ -142,9 +142,9 @@ def make(at: CatalogTable, column: str, columns: pa.Schema, owner: TableOwner) -
     """
 
     def create_if_missing() -> None:
-        if load(at) is None:
+        if load(catalog_table) is None:
             with suppress(TableAlreadyExistsError):
-                _create(at, column, columns, owner)
+                _create(catalog_table, column, columns, owner)
 
     try:
         retry(create_if_missing, lambda error: not isinstance(error, WindrowError), STORE_WAITS)
@@ -152,14 +152,16 @@ def make(at: CatalogTable, column: str, columns: pa.Schema, owner: TableOwner) -
         raise
     except Exception as error:
         raise UnreachableError(
-            f"the table {at.place} can't be set up: {reason(at, error)}",
+            f"the table {catalog_table.place} can't be set up: {reason(catalog_table, error)}",
             "setup",
             "Check the catalog, the table's storage and the rights, then run again.",
         ) from error
 
 
-def _create(at: CatalogTable, column: str, columns: pa.Schema, owner: TableOwner) -> None:
-    make_namespace(at)
+def _create(
+    catalog_table: CatalogTable, column: str, columns: pa.Schema, owner: TableOwner
+) -> None:
+    make_namespace(catalog_table)
     schema = iceberg_schema(columns)
     source = schema.find_field(column).field_id
     spec = PartitionSpec(PartitionField(source, _PARTITION_FIELD, IdentityTransform(), column))
@@ -170,4 +172,6 @@ def _create(at: CatalogTable, column: str, columns: pa.Schema, owner: TableOwner
         TableProperties.METADATA_DELETE_AFTER_COMMIT_ENABLED: "true",
         TableProperties.METADATA_PREVIOUS_VERSIONS_MAX: "50",
     }
-    opened(at).create_table(at.table, schema, partition_spec=spec, properties=properties)
+    opened(catalog_table).create_table(
+        catalog_table.table, schema, partition_spec=spec, properties=properties
+    )

@@ -45,12 +45,12 @@ def _folder(value: str) -> str:
 
 
 def _catalog(value: Mapping[str, Any]) -> Mapping[str, Any]:
-    wrong = [name for name in value if not _PROPERTY.fullmatch(name)]
-    if wrong:
-        raise sentence(f"{', '.join(wrong)}: no names of properties")
-    kept = [name for name in _OWN if name in value]
-    if kept:
-        raise sentence(f"{', '.join(kept)}: set by windrow itself")
+    bad_names = [name for name in value if not _PROPERTY.fullmatch(name)]
+    if bad_names:
+        raise sentence(f"{', '.join(bad_names)}: no names of properties")
+    reserved = [name for name in _OWN if name in value]
+    if reserved:
+        raise sentence(f"{', '.join(reserved)}: set by windrow itself")
     if value.get("type") == "in-memory":
         raise sentence(
             "of type in-memory is gone with its process: say warehouse, which needs no server"
@@ -105,8 +105,8 @@ class IcebergSection(SinkSection):
     @classmethod
     def conflicts(cls, written: Mapping[str, Any]) -> Iterator[tuple[SettingPath, str]]:
         """Checks that exactly one of warehouse and catalog is set."""
-        given = [name for name in ("warehouse", "catalog") if written.get(name) is not None]
-        if not given:
+        settings = [name for name in ("warehouse", "catalog") if written.get(name) is not None]
+        if not settings:
             yield (
                 (),
                 (
@@ -114,7 +114,7 @@ class IcebergSection(SinkSection):
                     " table is"
                 ),
             )
-        if len(given) > 1:
+        if len(settings) > 1:
             yield (
                 ("catalog",),
                 "goes without warehouse: say the catalog's warehouse among its properties",

@@ -37,15 +37,15 @@ class SingleCommit(Transaction):
             self._worked_out = (self._updates, super().table_metadata)
         return self._worked_out[1]
 
-    def add(self, new: tuple[TableUpdate, ...], asked: tuple[TableRequirement, ...]) -> None:
+    def add(self, new: tuple[TableUpdate, ...], requirements: tuple[TableRequirement, ...]) -> None:
         """Adds updates, and what the catalog has to find for the commit."""
-        self._apply(new, asked)
+        self._apply(new, requirements)
 
     def send(self) -> None:
         """Sends the commit to the catalog. After an error it may have arrived all the same."""
         uuid = AssertTableUUID(uuid=self.table_metadata.table_uuid)
-        asked = (*self._requirements, uuid)
-        self._table._do_commit(updates=self._updates, requirements=asked)  # noqa: SLF001
+        requirements = (*self._requirements, uuid)
+        self._table._do_commit(updates=self._updates, requirements=requirements)  # noqa: SLF001
 
 
 class DatabaseCatalog(SqlCatalog):

@@ -43,10 +43,10 @@ class IcebergSnapshots:
                 "It was expired, or the table was made anew.",
             )
         schema = table.schemas().get(pinned.schema_id or 0, table.schema())
-        lost = [name for name in columns if name not in schema.column_names]
-        if lost:
+        missing_columns = [name for name in columns if name not in schema.column_names]
+        if missing_columns:
             raise RefusedError(
-                f"snapshot {version} of {self.at.place} has no column {lost[0]}",
+                f"snapshot {version} of {self.at.place} has no column {missing_columns[0]}",
                 "setup",
                 "The table got it later, or it has another name.",
             )
@@ -93,9 +93,11 @@ class IcebergSnapshots:
         except Exception as error:
             raise self._unreachable(error) from error
         if deleting:
-            what = f"the rows of the Iceberg table {self.at.place} can't be read: some are deleted"
+            message = (
+                f"the rows of the Iceberg table {self.at.place} can't be read: some are deleted"
+            )
             raise UnreachableError(
-                f"{what} by equality deletes",
+                f"{message} by equality deletes",
                 "setup",
                 "Have the engine that deleted them rewrite the table's data files, then run again.",
             )

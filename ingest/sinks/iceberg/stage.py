@@ -45,8 +45,8 @@ class IcebergWriter(ParquetRowWriter):
 
     def write(self, rows: pa.Table) -> None:
         key = pa.field(self.metadata["window"], pa.string(), nullable=False)
-        whole = rows.append_column(key, pa.repeat(self._key, rows.num_rows))
-        super().write(whole.select(self.columns.names))
+        table = rows.append_column(key, pa.repeat(self._key, rows.num_rows))
+        super().write(table.select(self.columns.names))
 
     def describe(self, path: str, size: int, rows: int) -> IcebergFile:
         ids = {f.name: field_id(f) for f in self.columns}
@@ -70,12 +70,12 @@ class IcebergStagerFactory(msgspec.Struct, frozen=True):
 
     def __call__(self, split: Split) -> FileStager[IcebergFile]:
         """Makes a stager whose file name is unique to this call."""
-        place, path = (
+        folder, path = (
             IcebergPlace(self.location, self.storage.properties),
             staged_path(window_folder(self.window_key, STAGED), self.layout.attempt),
         )
         file = GrowingFile(
-            place, path, IcebergWriter(self.columns, self.layout.metadata, self.window_key)
+            folder, path, IcebergWriter(self.columns, self.layout.metadata, self.window_key)
         )
         return FileStager(self.location, self.layout, split, file)
 

@@ -66,9 +66,9 @@ class TaskStorage(msgspec.Struct, frozen=True):
             SpecError: a secret isn't where its reference says.
             UnreachableError, RefusedError: the catalog can't be asked, or has no such table.
         """
-        known = revealed(self.written)
+        properties = revealed(self.written)
         if self.vending is None:
-            return known
+            return properties
         # a task that needs no catalog loads no PyIceberg
         from windrow.ingest.sinks.iceberg.catalogs import load
 
@@ -79,7 +79,7 @@ class TaskStorage(msgspec.Struct, frozen=True):
                 "stage",
                 "Was it removed meanwhile? Run the window again.",
             )
-        return known | storage_properties(table)
+        return properties | storage_properties(table)
 
 
 def storage_properties(table: Table) -> dict[str, str]:
@@ -90,31 +90,31 @@ def storage_properties(table: Table) -> dict[str, str]:
     return {str(name): str(value) for name, value in table.io.properties.items()}
 
 
-def for_tasks(at: CatalogTable, properties: Mapping[str, str]) -> TaskStorage:
+def for_tasks(catalog_table: CatalogTable, properties: Mapping[str, str]) -> TaskStorage:
     """Makes the properties for tasks from those by which the driver opens the storage.
 
     Raises:
         SpecError: tasks can't open the storage unless a secret is sent to them.
     """
-    written = dict(at.properties)
-    sent: dict[str, Property] = {}
+    written = dict(catalog_table.properties)
+    task_properties: dict[str, Property] = {}
     vended = False
     for name in sorted(properties.keys() & STORAGE):
         reference = written.get(name)
         if reference is not None and not isinstance(reference, str):
-            sent[name] = reference
+            task_properties[name] = reference
         elif is_secret(name, properties[name]):
             vended = True
         else:
-            sent[name] = properties[name]
-    return TaskStorage(tuple(sent.items()), _askable(at) if vended else None)
+            task_properties[name] = properties[name]
+    return TaskStorage(tuple(task_properties.items()), _askable(catalog_table) if vended else None)
 
 
-def _askable(at: CatalogTable) -> CatalogTable:
+def _askable(catalog_table: CatalogTable) -> CatalogTable:
     """The table for tasks that ask its catalog; raises if a property may be a secret."""
     written = {
         name: value
-        for name, value in at.properties
+        for name, value in catalog_table.properties
         if isinstance(value, str) and name not in STORAGE
     }
     unsent = [
@@ -125,13 +125,14 @@ def _askable(at: CatalogTable) -> CatalogTable:
     if unsent:
         names = ", ".join(f"sink.catalog.{name}" for name in unsent)
         raise SpecError(
-            f"tasks have to ask the catalog of {at.place} for the credentials of its storage, and"
+            f"tasks have to ask the catalog of {catalog_table.place} for the credentials of its"
+            " storage, and"
             f" {names} may be secret",
             "spec",
             f"Write {FORMS} there, or for the storage's own secrets: each process reads them for"
             " itself.",
         )
-    return at
+    return catalog_table
 
 
 class IcebergPlace(Place):

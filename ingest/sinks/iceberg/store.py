@@ -87,13 +87,16 @@ class IcebergStore:
     waits: Sequence[float] = STORE_WAITS
 
     def __init__(
-        self, at: CatalogTable, metadata: Mapping[str, str], evolve: Evolve = "add_columns"
+        self,
+        catalog_table: CatalogTable,
+        metadata: Mapping[str, str],
+        evolve: Evolve = "add_columns",
     ) -> None:
-        self.at, self.metadata, self.evolve = at, metadata, evolve
+        self.at, self.metadata, self.evolve = catalog_table, metadata, evolve
         self.column = metadata["window"]
-        self.place = at.place
-        self.identity = f"{_KIND}{at.place}"
-        self.pages = PageFiles(at.place)
+        self.place = catalog_table.place
+        self.identity = f"{_KIND}{catalog_table.place}"
+        self.pages = PageFiles(catalog_table.place)
         self._newest: IcebergState | None = None
 
     def is_at(self, identity: str) -> bool:
@@ -135,8 +138,8 @@ class IcebergStore:
         table = load(self.at)
         if table is None:
             folder = f"{self.at.namespace}/{self.at.table.rpartition('.')[2]}"
-            left = Path(self.at.warehouse, folder, "_windrow")
-            if catalog_is_missing(self.at) and left.exists():
+            leftover = Path(self.at.warehouse, folder, "_windrow")
+            if catalog_is_missing(self.at) and leftover.exists():
                 raise Place(self.place).log_gone_error(DATABASE, "of the warehouse", folder)
             return None
         refuse_foreign(self.place, table, self.column)
@@ -159,8 +162,8 @@ class IcebergStore:
         if state is None:
             raise table_gone_error(self)
         table = state.table
-        become = evolution_for(table, self._with_window(layout.schema), self.evolve)
-        columns = file_columns(table, become)
+        evolution = evolution_for(table, self._with_window(layout.schema), self.evolve)
+        columns = file_columns(table, evolution)
         if isinstance(layout, RowLayout):
             wide = [columns.field(name) for name in layout.rows.names]
             rows = pa.schema([pa.field(f.name, f.type, f.nullable) for f in wide])
@@ -230,26 +233,26 @@ class IcebergState(PagedState):
 
     def _windows_taken_back(self, pages: Pages) -> list[str]:
         """Newest windows whose rows are missing, down to the first one whose rows exist."""
-        found: list[str] = []
+        windows: list[str] = []
         for key in reversed(pages.windows):
             if self.holding([key]):
                 break
             (stored,) = pages.receipts(self.files, [key])
             committed = read_receipt(stored)
             if isinstance(committed, Committed) and committed.receipt.counts.rows > 0:
-                found.append(key)
-        return found
+                windows.append(key)
+        return windows
 
     def _dead_letters_taken_back(self, pages: Pages) -> list[str]:
         """Newest attempts whose dead letters are missing, by the same rule."""
-        found: list[str] = []
+        notes: list[str] = []
         for name, _ in sorted(pages.notes.items(), key=lambda note: note[1], reverse=True):
             window = DeadLetterTable.window_of_note(name, "dead")
             if window is not None and self.holding([window[0]]):
                 break
             if window is not None:
-                found.append(name)
-        return found
+                notes.append(name)
+        return notes
 
     # ------------------------------------------------------------------------------------- rows
 
@@ -308,20 +311,22 @@ class IcebergState(PagedState):
 
     def unneeded(self, old: Mapping[str, int], _cutoff: int) -> Mapping[str, int]:
         """Those that no snapshot names, on any branch or tag."""
-        named = self._named() if old else frozenset()
-        return {path: at for path, at in old.items() if path not in named}
+        named = self._paths_in_snapshots() if old else frozenset()
+        return {path: modified_millis for path, modified_millis in old.items() if path not in named}
 
-    def _named(self) -> frozenset[str]:
+    def _paths_in_snapshots(self) -> frozenset[str]:
         table, begin = self.table, f"{_location(self.table)}/"
-        seen: dict[str, ManifestFile] = {}
+        manifest_by_path: dict[str, ManifestFile] = {}
         try:
             for snapshot in table.metadata.snapshots:
-                seen |= {one.manifest_path: one for one in snapshot.manifests(table.io)}
-            manifests = list(seen.values())
+                manifest_by_path |= {
+                    manifest.manifest_path: manifest for manifest in snapshot.manifests(table.io)
+                }
+            manifests = list(manifest_by_path.values())
             entries = [
                 e
-                for one in manifests
-                for e in one.fetch_manifest_entry(table.io, discard_deleted=True)
+                for manifest in manifests
+                for e in manifest.fetch_manifest_entry(table.io, discard_deleted=True)
             ]
         except Exception as error:
             raise UnreachableError(
@@ -335,40 +340,41 @@ class IcebergState(PagedState):
     # -------------------------------------------------------------------------------------- put
 
     def put(self, change: TableChange) -> Answer:
-        at = self._store.at
+        catalog_table = self._store.at
         try:
-            ready = self._prepared(change)
+            ready = self._prepare(change)
         except (UnreachableError, RefusedError):
             raise
         except Exception as error:
             raise UnreachableError(
-                f"a commit to {at.place} can't be prepared: {reason(at, error)}",
+                f"a commit to {catalog_table.place} can't be prepared:"
+                f" {reason(catalog_table, error)}",
                 "commit",
                 "Nothing was committed. Make room or fix the storage, then run the window again.",
             ) from error
         try:
             self._store.send(ready)
         except CommitFailedException as error:
-            return Conflict(reason(at, error))
+            return Conflict(reason(catalog_table, error))
         except Exception as error:  # noqa: BLE001
-            why = reason(at, error)
+            cause = reason(catalog_table, error)
             is_local = local_path(self.table.metadata.location) is not None
-            return Unanswered.by_storage(why, is_local=is_local)
+            return Unanswered.by_storage(cause, is_local=is_local)
         return Written(ready.snapshot)
 
-    def _prepared(self, change: TableChange) -> Prepared:
+    def _prepare(self, change: TableChange) -> Prepared:
         key = "" if change.window is None else change.window.key
         files = self.staged.named(change.staged)
-        removed = self._only_of(key) if change.replaces else []
+        removed = self._own_files(key) if change.replaces else []
         ready = Prepared(self.table)
         if change.columns is None:
             ready.become(None)
         else:
             store = self._store
-            become = evolved(store.place, self.table, change.columns, store.evolve, files)
-            ready.become(new_schema(self.table, become) if become.changes else None)
+            evolution = evolved(store.place, self.table, change.columns, store.evolve, files)
+            ready.become(new_schema(self.table, evolution) if evolution.changes else None)
         added = [data_file(self.table, file, key) for file in files]
-        summary = _for_people(change.receipt)
+        summary = _describe_location(change.receipt)
 
         def page(snapshot: int) -> str:
             return self.put_page(change.receipt, change.notes, snapshot)
@@ -376,7 +382,7 @@ class IcebergState(PagedState):
         ready.change(added, removed, summary, page)
         return ready
 
-    def _only_of(self, key: str) -> list[DataFile]:
+    def _own_files(self, key: str) -> list[DataFile]:
         """Files of a window, to be removed as a whole.
 
         Raises:
@@ -401,7 +407,7 @@ def _location(table: Table) -> str:
     return table.metadata.location.rstrip("/")
 
 
-def _for_people(receipt: Receipt | None) -> dict[str, str]:
+def _describe_location(receipt: Receipt | None) -> dict[str, str]:
     """A commit's entry in the table's history, for people.
 
     It is short, because Iceberg writes it again with each later commit.

@@ -72,13 +72,13 @@ class KafkaAudit:
         """Yields all receipts; a window with published splits and no receipt is unreadable."""
         control = self._control()
         spans = {s for key in control.splits for s in _spans(control, key)}
-        return iter(_every(control, self._table.topics.gone(spans)))
+        return iter(_all_receipts(control, self._table.topics.gone(spans)))
 
     def windows(self) -> set[str]:
         """Returns windows by the control topic: others may write to a target topic."""
         control = self._control()
-        whole = {key for key, kept in control.windows.items() if kept.splits}
-        return whole | {key for key, splits in control.splits.items() if splits}
+        committed_keys = {key for key, committed in control.windows.items() if committed.splits}
+        return committed_keys | {key for key, splits in control.splits.items() if splits}
 
     def _control(self) -> ControlState:
         return self._table.control.read() or ControlState()
@@ -88,8 +88,14 @@ class KafkaAudit:
         for origin, _, _ in self.messages(window):
             offsets[origin.topic, origin.partition].append(origin.offset)
         return sorted(
-            RowsHeld(*tp, len(seen), len(set(seen)), min(seen), max(seen))
-            for tp, seen in offsets.items()
+            RowsHeld(
+                *tp,
+                len(split_offsets),
+                len(set(split_offsets)),
+                min(split_offsets),
+                max(split_offsets),
+            )
+            for tp, split_offsets in offsets.items()
         )
 
     def contents(self, window: Window) -> Iterator[pa.RecordBatch]:
@@ -105,7 +111,7 @@ class KafkaAudit:
                 "check",
                 "Compare the checksums of messages.",
             )
-        return (self._rows(batch, window) for batch in _batched(self.messages(window)))
+        return (self._rows(batch, window) for batch in _batches(self.messages(window)))
 
     def published(self, window: Window) -> PublishedRows | None:
         """Checksums of messages, without their times, which the topic may set."""
@@ -114,12 +120,12 @@ class KafkaAudit:
         splits = _splits(self._control(), window.key)
         noted = {
             (s.topic, s.partition, s.start): checksum_text(
-                sum(int(one, 16) for one in s.same.split("+"))
+                sum(int(part, 16) for part in s.same.split("+"))
             )
             for s in splits
         }
         return PublishedRows(
-            noted, (self._hashed(batch, window) for batch in _batched(self.messages(window)))
+            noted, (self._hash_messages(batch, window) for batch in _batches(self.messages(window)))
         )
 
     def unfinished(self) -> Mapping[str, Sequence[Split]]:
@@ -134,12 +140,12 @@ class KafkaAudit:
             table.options.topics
         ):
             return "Kafka compacts the topic: it keeps only the last message of each key."
-        for place in _spans(self._control(), window.key):
-            log = self._logs[0].get((place.topic, place.partition))
-            if log is not None and log.start > place.first:
+        for span in _spans(self._control(), window.key):
+            log = self._logs[0].get((span.topic, span.partition))
+            if log is not None and log.start > span.first:
                 return (
-                    f"{place.topic}[{place.partition}] begins at {log.start}, and the window's"
-                    f" messages were at {place.first} to {place.last}: retention deleted them."
+                    f"{span.topic}[{span.partition}] begins at {log.start}, and the window's"
+                    f" messages were at {span.first} to {span.last}: retention deleted them."
                     " Nothing is wrong if readers have read them in time; else lengthen the"
                     " topic's retention."
                 )
@@ -163,14 +169,14 @@ class KafkaAudit:
         """
         key, receipt = window.key, from_json(text, Receipt)
         control = self._control()
-        known = control.windows.get(key) if key not in control.damaged else None
-        if receipt.window != window or (known is not None and known.text != text):
+        committed = control.windows.get(key) if key not in control.damaged else None
+        if receipt.window != window or (committed is not None and committed.text != text):
             raise RefusedError(
                 f"the commit of window {key} named another receipt", "check", "Look again."
             )
         if not control.is_bound and not dry_run:
             self._restore_owner(receipt)
-        if known is None:
+        if committed is None:
             splits = self._published_splits(receipt)
             if not dry_run:
                 self._restore_receipt(receipt, text, splits)
@@ -180,10 +186,10 @@ class KafkaAudit:
         self._table.topics.make_control()
         owner = TableOwner(receipt.window.pipeline, receipt.ledger, receipt.grid)
 
-        def lost(control: ControlState) -> list[Record]:
+        def make_lost_records(control: ControlState) -> list[Record]:
             return [] if control.is_bound else [owner_record(owner, control.start)]
 
-        write_records(self._table, owner.pipeline, lost)
+        write_records(self._table, owner.pipeline, make_lost_records)
 
     def _restore_receipt(
         self, receipt: Receipt, text: str, splits: tuple[PublishedSplit, ...]
@@ -191,12 +197,12 @@ class KafkaAudit:
         key = receipt.window.key
         attempt = None if self._table.options.delivery == "exactly-once" else receipt.attempt
 
-        def lost(control: ControlState) -> list[Record]:
+        def make_lost_records(control: ControlState) -> list[Record]:
             if key in control.windows.keys() - control.damaged.keys():
                 return []
             return [*receipt_records(key, text, splits, attempt)]
 
-        write_records(self._table, receipt.window.pipeline, lost)
+        write_records(self._table, receipt.window.pipeline, make_lost_records)
 
     def _published_splits(self, receipt: Receipt) -> tuple[PublishedSplit, ...]:
         """Makes the records of a window's splits by reading all target topics.
@@ -211,26 +217,30 @@ class KafkaAudit:
             ranges[s.topic, s.partition].append((s.start, s.stop, n))
         for (topic, partition), log in self._table.topics.readable().items():
             span = OffsetSpan(topic, partition, log.start, log.stable - 1, log.topic_id)
-            for batch in _batched(self._of_window(span, receipt.window)):
-                hashed = self._hashed(batch, receipt.window)["hash"].to_pylist()
+            for batch in _batches(self._read_window(span, receipt.window)):
+                hashed = self._hash_messages(batch, receipt.window)["hash"].to_pylist()
                 for (origin, _, message), row in zip(batch, hashed, strict=True):
-                    own = ranges[origin.topic, origin.partition]
-                    n = next((n for first, end, n in own if first <= origin.offset < end), -1)
-                    at = cast("int", message.offset())
-                    known = places[n].get((topic, partition))
+                    split_ranges = ranges[origin.topic, origin.partition]
+                    n = next(
+                        (n for first, end, n in split_ranges if first <= origin.offset < end), -1
+                    )
+                    offset = cast("int", message.offset())
+                    known_span = places[n].get((topic, partition))
                     places[n][topic, partition] = msgspec.structs.replace(
-                        span, first=at if known is None else known.first, last=at
+                        span, first=offset if known_span is None else known_span.first, last=offset
                     )
                     rows[n] += 1
                     same[n] += row
-        wanted = {n: c.rows + c.deletes for n, c in enumerate(receipt.splits) if c.rows + c.deletes}
-        lost = any(rows[n] < wanted[n] for n in wanted)
-        allows = self._table.capabilities.allows(lost=lost)
+        expected_rows = {
+            n: c.rows + c.deletes for n, c in enumerate(receipt.splits) if c.rows + c.deletes
+        }
+        has_lost_rows = any(rows[n] < expected_rows[n] for n in expected_rows)
+        allows = self._table.capabilities.allows(lost=has_lost_rows)
         compacted = self._table.options.primary_key and self.may_lack(receipt.window)
-        if rows != Counter(wanted) and not allows and not compacted:
+        if rows != Counter(expected_rows) and not allows and not compacted:
             raise RefusedError(
                 f"the topics have {sum(rows.values())} of the"
-                f" {counted(sum(wanted.values()), 'row')} of window"
+                f" {counted(sum(expected_rows.values()), 'row')} of window"
                 f" {receipt.window.key}",
                 "check",
                 "Retention deleted the others, a log lost its end, or a topic isn't in sink.topics"
@@ -238,7 +248,7 @@ class KafkaAudit:
                 " no window is left after windrow rebind SPEC;"
                 f" windrow run SPEC --window {receipt.window.key} --again publishes all of its rows"
                 " once more."
-                if lost
+                if has_lost_rows
                 else "Some were published twice, or another program wrote with the window's"
                 " origins; neither can be taken back. Later windows can be run without this one.",
             )
@@ -258,10 +268,10 @@ class KafkaAudit:
                 tuple(places[n].values()),
             )
             for n, (s, c) in enumerate(zip(splits, receipt.splits, strict=True))
-            if n in wanted
+            if n in expected_rows
         )
 
-    def _hashed(self, batch: Sequence[Seen], window: Window) -> pa.RecordBatch:
+    def _hash_messages(self, batch: Sequence[Seen], window: Window) -> pa.RecordBatch:
         """Computes the checksums of messages, as `stage.ArrowWriter` does before they are sent."""
         encoder = self._table.encoder
         columns: dict[str, Any] = {
@@ -280,18 +290,20 @@ class KafkaAudit:
                     columns[name] = [headers[name.removeprefix(HEADER)] for _, headers, _ in batch]
             hashes = hash_rows(pa.RecordBatch.from_pydict(columns, schema))
         except (KeyError, pa.ArrowException) as error:
-            raise _altered(window, error) from None
+            raise _altered_error(window, error) from None
         _, _, topics, partitions, offsets, _ = zip(*(o for o, _, _ in batch), strict=True)
-        made = dict(zip(PUBLISHED.names, (topics, partitions, offsets, hashes), strict=True))
-        return pa.RecordBatch.from_pydict(made, PUBLISHED)
+        published_columns = dict(
+            zip(PUBLISHED.names, (topics, partitions, offsets, hashes), strict=True)
+        )
+        return pa.RecordBatch.from_pydict(published_columns, PUBLISHED)
 
     def _rows(self, batch: Sequence[Seen], window: Window) -> pa.RecordBatch:
         schema = self._table.schema
-        said: dict[str, Callable[[Seen], bytes | None]] = {
-            "topic": lambda seen: seen[0].topic.encode(),
-            "partition": lambda seen: b"%d" % seen[0].partition,
-            "offset": lambda seen: b"%d" % seen[0].offset,
-            "timestamp": lambda seen: seen[0].millis.encode() or None,
+        getters: dict[str, Callable[[Seen], bytes | None]] = {
+            "topic": lambda seen_message: seen_message[0].topic.encode(),
+            "partition": lambda seen_message: b"%d" % seen_message[0].partition,
+            "offset": lambda seen_message: b"%d" % seen_message[0].offset,
+            "timestamp": lambda seen_message: seen_message[0].millis.encode() or None,
             "window": lambda _: window.key.encode(),
         }
         try:
@@ -299,23 +311,24 @@ class KafkaAudit:
             values = [parse_json(message.value() or b"", row) for _, _, message in batch]
             columns = {f.name: pa.array([v[f.name] for v in values], f.type) for f in schema}
             for name, column in self.metadata.items():
-                say = said.get(name, lambda seen, column=column: seen[1][column])
+                say = getters.get(name, lambda seen_message, column=column: seen_message[1][column])
                 columns[column] = pa.array(
-                    [from_header(say(seen), TYPES[name]) for seen in batch], TYPES[name]
+                    [from_header(say(seen_message), TYPES[name]) for seen_message in batch],
+                    TYPES[name],
                 )
         except (ValueError, TypeError, KeyError, ArithmeticError, pa.ArrowException) as error:
-            raise _altered(window, error) from None
+            raise _altered_error(window, error) from None
         return pa.RecordBatch.from_pydict(columns)
 
     def messages(self, window: Window) -> Iterator[Seen]:
         """Reads a window's messages."""
-        readable, gone = self._logs
-        for place in _spans(self._control(), window.key):
-            if place in gone:
-                raise RefusedError(gone[place], "check", DO_MADE_ANEW)
-            log = readable.get((place.topic, place.partition))
-            start = place.first if log is None else max(place.first, log.start)
-            yield from self._of_window(msgspec.structs.replace(place, first=start), window)
+        readable, missing_spans = self._logs
+        for span in _spans(self._control(), window.key):
+            if span in missing_spans:
+                raise RefusedError(missing_spans[span], "check", DO_MADE_ANEW)
+            log = readable.get((span.topic, span.partition))
+            start = span.first if log is None else max(span.first, log.start)
+            yield from self._read_window(msgspec.structs.replace(span, first=start), window)
 
     def outside(self, pipeline: str, newest: int | None = None) -> Mapping[str, int]:
         """Counts messages that lie where no record says (`PublishedAudit`).
@@ -330,10 +343,10 @@ class KafkaAudit:
         for (topic, partition), log in logs.items():
             start = log.start if newest is None else max(log.start, log.stable - newest)
             span = OffsetSpan(topic, partition, start, log.stable - 1)
-            for origin, _, message in self._within(span):
-                at = cast("int", message.offset())
+            for origin, _, message in self._read_span(span):
+                offset = cast("int", message.offset())
                 if origin.pipeline == pipeline and not any(
-                    (s.topic, s.partition) == (topic, partition) and s.first <= at <= s.last
+                    (s.topic, s.partition) == (topic, partition) and s.first <= offset <= s.last
                     for s in spans.get(origin.window, ())
                 ):
                     outside[origin.window] += 1
@@ -354,29 +367,32 @@ class KafkaAudit:
         except SpecError as error:
             raise RefusedError(error.what, "check", error.do) from None
 
-    def _read(self, consumer: ck.Consumer, place: OffsetSpan) -> Iterator[ck.Message]:
+    def _read(self, consumer: ck.Consumer, span: OffsetSpan) -> Iterator[ck.Message]:
         """Reads the committed messages between two offsets.
 
         Raises:
             SpecError, UnreachableError: they can't be read, or none arrives for
                 `PATIENCE_SECONDS`.
         """
-        consumer.assign([ck.TopicPartition(place.topic, place.partition, place.first)])
-        position, moved = place.first, time.monotonic()
-        while position <= place.last:
+        consumer.assign([ck.TopicPartition(span.topic, span.partition, span.first)])
+        position, moved = span.first, time.monotonic()
+        while position <= span.last:
             for message in arrived(consumer, POLL_SECONDS):
-                position, moved = self._passed(message, place.topic, position), time.monotonic()
-                if message.error() is None and cast("int", message.offset()) <= place.last:
+                position, moved = (
+                    self._next_position(message, span.topic, position),
+                    time.monotonic(),
+                )
+                if message.error() is None and cast("int", message.offset()) <= span.last:
                     yield message
             if time.monotonic() - moved > PATIENCE_SECONDS:
                 raise UnreachableError(
-                    f"{place.topic}[{place.partition}] can't be read to {place.last}, only to"
+                    f"{span.topic}[{span.partition}] can't be read to {span.last}, only to"
                     f" {position}",
                     "check",
                     "Check whether its broker runs, and whether a transaction is open in it.",
                 )
 
-    def _passed(self, message: ck.Message, topic: str, position: int) -> int:
+    def _next_position(self, message: ck.Message, topic: str, position: int) -> int:
         """Returns the offset to read next, once a message or an event was taken."""
         error = message.error()
         if error is None:
@@ -387,32 +403,36 @@ class KafkaAudit:
             raise self._table.topics.error_for(topic, error)
         return position
 
-    def _of_window(self, span: OffsetSpan, window: Window) -> Iterator[Seen]:
+    def _read_window(self, span: OffsetSpan, window: Window) -> Iterator[Seen]:
         """Reads the messages of a window between two offsets."""
-        own = (window.pipeline, window.key)
-        return (seen for seen in self._within(span) if seen[0][:2] == own)
+        window_origin = (window.pipeline, window.key)
+        return (
+            seen_message
+            for seen_message in self._read_span(span)
+            if seen_message[0][:2] == window_origin
+        )
 
-    def _within(self, span: OffsetSpan) -> Iterator[Seen]:
+    def _read_span(self, span: OffsetSpan) -> Iterator[Seen]:
         """Reads the messages with an origin between two offsets."""
         if span.last < span.first:
             return
         cluster = self._table.connection
         admin = admin_properties(cluster.servers, cluster.client)
         consumer = consumer_properties(cluster.servers, cluster.client)
-        with CLIENTS.of(admin).consumers(consumer).one(span.topic) as one:
-            for message in self._read(one, span):
+        with CLIENTS.of(admin).consumers(consumer).one(span.topic) as open_consumer:
+            for message in self._read(open_consumer, span):
                 headers = dict(headers_of(message))
                 origin = origin_of(headers)
                 if origin is not None:
                     yield origin, headers, message
 
 
-def _batched(messages: Iterator[Seen]) -> Iterator[Sequence[Seen]]:
+def _batches(messages: Iterator[Seen]) -> Iterator[Sequence[Seen]]:
     while batch := list(islice(messages, _BATCH_MESSAGES)):
         yield batch
 
 
-def _altered(window: Window, error: Exception) -> RefusedError:
+def _altered_error(window: Window, error: Exception) -> RefusedError:
     """Makes the error for a message that can't be read as one of the window's."""
     return RefusedError(
         f"a message of window {window.key} isn't what was published: {type(error).__name__}",
@@ -423,33 +443,40 @@ def _altered(window: Window, error: Exception) -> RefusedError:
 
 def _splits(control: ControlState, window: str) -> Collection[PublishedSplit]:
     """Returns the records of a window's published splits."""
-    kept = control.windows.get(window)
-    return control.splits.get(window, {}).values() if kept is None else kept.splits
+    committed = control.windows.get(window)
+    return control.splits.get(window, {}).values() if committed is None else committed.splits
 
 
-def _every(control: ControlState, gone: Mapping[OffsetSpan, str]) -> list[Committed | Unreadable]:
-    """Returns each window's receipt, or why it can't be read. `gone`: see `SinkTopics.gone`."""
+def _all_receipts(
+    control: ControlState, missing_spans: Mapping[OffsetSpan, str]
+) -> list[Committed | Unreadable]:
+    """Returns each window's receipt, or why it can't be read.
+
+    `missing_spans`: see `SinkTopics.gone`.
+    """
     deleted = [] if control.deleted is None else [Unreadable(OWNER, control.deleted, DO_DELETED)]
     open_ = list[Unreadable]()
     for key, splits in control.splits.items():
         if splits and key not in control.committed():
             published = counted(len(splits), "split")
-            what = f"a run published {published} of the window, and didn't commit it"
-            do = "Run the window again: it publishes the rest."
-            for why in (gone[span] for span in _spans(control, key) if span in gone):
-                what, do = f"{what}; what was published is gone: {why}", DO_MADE_ANEW
+            message = f"a run published {published} of the window, and didn't commit it"
+            advice = "Run the window again: it publishes the rest."
+            for reason in (
+                missing_spans[span] for span in _spans(control, key) if span in missing_spans
+            ):
+                message, advice = f"{message}; what was published is gone: {reason}", DO_MADE_ANEW
                 break
-            open_.append(Unreadable(key, what, do))
+            open_.append(Unreadable(key, message, advice))
     return [*map(read_receipt, control.receipts()), *deleted, *open_]
 
 
 def _spans(control: ControlState, window: str) -> list[OffsetSpan]:
     """Returns the first and last offset of a window's messages per topic-partition."""
-    found: dict[tuple[str, int, str], OffsetSpan] = {}
+    merged_spans: dict[tuple[str, int, str], OffsetSpan] = {}
     for span in (span for split in _splits(control, window) for span in split.places):
-        at = (span.topic, span.partition, span.topic_id)
-        seen = found.get(at, span)
-        found[at] = msgspec.structs.replace(
-            span, first=min(seen.first, span.first), last=max(seen.last, span.last)
+        log_key = (span.topic, span.partition, span.topic_id)
+        merged = merged_spans.get(log_key, span)
+        merged_spans[log_key] = msgspec.structs.replace(
+            span, first=min(merged.first, span.first), last=max(merged.last, span.last)
         )
-    return list(found.values())
+    return list(merged_spans.values())

@@ -80,13 +80,13 @@ class _RecordTypes:
     """Makes the types of one schema, in which each name is defined once."""
 
     def __init__(self, root: str) -> None:
-        self._taken = {root}
+        self._taken_names = {root}
 
     def record(
         self, name: str, fields: Iterable[pa.Field], *, nested: bool = False
     ) -> dict[str, Any]:
         """Returns the type of a record, with the types of its fields."""
-        made = []
+        record_fields = []
         for field in fields:
             if not NAME.fullmatch(field.name):
                 raise NoCounterpartError(
@@ -99,8 +99,8 @@ class _RecordTypes:
                 if field.nullable or nested
                 else {"type": kind}
             )
-            made.append({"name": field.name, **null})
-        return {"type": "record", "name": name, "fields": made}
+            record_fields.append({"name": field.name, **null})
+        return {"type": "record", "name": name, "fields": record_fields}
 
     def _type(self, kind: pa.DataType, path: str, field: str) -> Any:
         """Returns the type of values.
@@ -114,7 +114,7 @@ class _RecordTypes:
             return self._type(kind.value_type, path, field)
         if pa.types.is_struct(kind):
             # `a_b` may be the column `a_b`, or `b` in `a`
-            return self.record(free_name(path, self._taken, "_"), kind, nested=True)
+            return self.record(free_name(path, self._taken_names, "_"), kind, nested=True)
         if pa.types.is_map(kind):
             if not is_text(kind.key_type):
                 raise NoCounterpartError(
@@ -160,8 +160,8 @@ def _field(column: pa.Array, *, nullable: bool) -> list[Any]:
     pieces = _pieces(plain(column))
     if not nullable:
         return pieces
-    whole = [constant(_VALUE), *pieces]
-    return [pc.fill_null(joined(whole), _NULL)] if column.null_count else whole
+    tagged = [constant(_VALUE), *pieces]
+    return [pc.fill_null(joined(tagged), _NULL)] if column.null_count else tagged
 
 
 def _pieces(column: pa.Array) -> list[Any]:
@@ -235,6 +235,6 @@ def _decimal(column: pa.Array) -> list[Any]:
     ]
 
 
-def _zigzag(whole: npt.NDArray[np.int64], valid: npt.NDArray[np.uint8] | None) -> pa.BinaryArray:
+def _zigzag(integers: npt.NDArray[np.int64], valid: npt.NDArray[np.uint8] | None) -> pa.BinaryArray:
     """Encodes signed numbers: numbers near 0 are the shortest."""
-    return varints((whole << 1 ^ whole >> 63).view(np.uint64), valid)
+    return varints((integers << 1 ^ integers >> 63).view(np.uint64), valid)

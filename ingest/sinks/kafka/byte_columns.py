@@ -29,13 +29,13 @@ class NoCounterpartError(ValueError):
     """Error about columns that a format has no types for; the text names them."""
 
 
-def free_name(base: str, taken: set[str], between: str = "") -> str:
+def free_name(base: str, taken_names: set[str], separator: str = "") -> str:
     """Returns a name that isn't taken, with a number behind it if need be, and adds it to these."""
     number, name = 1, base
-    while name in taken:
+    while name in taken_names:
         number += 1
-        name = f"{base}{between}{number}"
-    taken.add(name)
+        name = f"{base}{separator}{number}"
+    taken_names.add(name)
     return name
 
 
@@ -107,22 +107,24 @@ def flat(column: pa.Array) -> pa.BinaryArray:
 def numbers(column: pa.Array) -> npt.NDArray[np.int64]:
     """Returns integers, dates and instants as numbers, with any number for null."""
     narrow = pa.int32() if pa.types.is_date32(column.type) else pa.int64()
-    whole = column.cast(narrow).cast(pa.int64())
-    return pc.fill_null(whole, 0).to_numpy(zero_copy_only=False)  # type: ignore[no-any-return]
+    integers = column.cast(narrow).cast(pa.int64())
+    return pc.fill_null(integers, 0).to_numpy(zero_copy_only=False)  # type: ignore[no-any-return]
 
 
 def varints(words: npt.NDArray[np.uint64], valid: npt.NDArray[np.uint8] | None) -> pa.BinaryArray:
     """Encodes numbers as varints: seven bits a byte, the lowest first."""
-    most = max(1, -(-int(words.max(initial=0)).bit_length() // _BITS))
+    max_bytes = max(1, -(-int(words.max(initial=0)).bit_length() // _BITS))
     sizes = np.ones(len(words), np.int64)
-    octets = np.empty((len(words), most), np.uint8)
-    for place in range(most):
-        above = words >> np.uint64(_BITS * place)
+    octets = np.empty((len(words), max_bytes), np.uint8)
+    for byte_index in range(max_bytes):
+        above = words >> np.uint64(_BITS * byte_index)
         more = above > np.uint64(0x7F)
-        octets[:, place] = (above & np.uint64(0x7F)).astype(np.uint8) | (more.astype(np.uint8) << 7)
+        octets[:, byte_index] = (above & np.uint64(0x7F)).astype(np.uint8) | (
+            more.astype(np.uint8) << 7
+        )
         sizes += more
     ends = np.concatenate(([0], np.cumsum(sizes)))
-    data = octets if ends[-1] == octets.size else octets[np.arange(most) < sizes[:, None]]
+    data = octets if ends[-1] == octets.size else octets[np.arange(max_bytes) < sizes[:, None]]
     return binary(np.ascontiguousarray(data), ends, valid)
 
 

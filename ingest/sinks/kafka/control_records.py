@@ -163,19 +163,19 @@ class ControlState:
 
     def copied(self) -> ControlState:
         """Returns a copy, which takes further records."""
-        own = copy.copy(self)
-        own.windows, own.damaged = dict(self.windows), dict(self.damaged)
-        own.splits = {key: dict(splits) for key, splits in self.splits.items()}
-        own._chunks = {  # noqa: SLF001
+        state = copy.copy(self)
+        state.windows, state.damaged = dict(self.windows), dict(self.damaged)
+        state.splits = {key: dict(splits) for key, splits in self.splits.items()}
+        state._chunks = {  # noqa: SLF001
             key: list(chunks) for key, chunks in self._chunks.items()
         }
-        return own
+        return state
 
     @property
     def is_new(self) -> bool:
         """True if the topic has no owner, and never had one."""
-        found = self.windows or self.splits or self.damaged
-        return self._owner is None and not found and self.deleted is None
+        known_records = self.windows or self.splits or self.damaged
+        return self._owner is None and not known_records and self.deleted is None
 
     @property
     def owner(self) -> TableOwner:
@@ -208,8 +208,8 @@ class ControlState:
         """Returns the keys of the committed windows that cover any of these offsets."""
         return {
             key
-            for key, kept in self.windows.items()
-            if any(a.overlaps(b) for a in ranges for b in kept.ranges)
+            for key, committed in self.windows.items()
+            if any(a.overlaps(b) for a in ranges for b in committed.ranges)
         }
 
     @property
@@ -240,18 +240,18 @@ class ControlState:
         """
         match _key(key):
             case ("owner",) if value is not None:
-                self._checked(OWNER, lambda: self._take_owner(value))
+                self._take_record(OWNER, lambda: self._take_owner(value))
             case ("split", str(window), int(number)):
-                self._checked(window, lambda: self._take_split(window, number, value))
+                self._take_record(window, lambda: self._take_split(window, number, value))
             case ("receipt", str(window), int(number), *rest) if value is not None:
-                self._checked(
+                self._take_record(
                     window,
                     lambda: self._take_chunk(
                         window, str(rest[0]) if rest else "", number, int(chunks or b"1"), value
                     ),
                 )
 
-    def _checked(self, about: str, take: Callable[[], None]) -> None:
+    def _take_record(self, about: str, take: Callable[[], None]) -> None:
         """Takes a record; one that can't be read only damages the window that it is about."""
         self.version += 1
         try:
@@ -278,22 +278,22 @@ class ControlState:
 
         A window keeps its first complete receipt.
         """
-        by = (window, attempt)
+        chunk_key = (window, attempt)
         if number == 0:
-            self._chunks[by] = []
-        found = self._chunks.setdefault(by, [])
-        found.append(value)
-        if len(found) < chunks:
+            self._chunks[chunk_key] = []
+        received = self._chunks.setdefault(chunk_key, [])
+        received.append(value)
+        if len(received) < chunks:
             return
-        record = _read(b"".join(self._chunks.pop(by)), _ReceiptRecord)
+        record = _read(b"".join(self._chunks.pop(chunk_key)), _ReceiptRecord)
         text = bytes(record.receipt)
         head = from_json(text, _ReceiptHead)
         if head.version == RECEIPT_VERSION:
             # Checks that the receipt can be read. One of another version is refused with words of
             # its own where it is used.
             from_json(text, Receipt)
-        kept = CommittedWindow(zlib.compress(text, 1), covered(head.plan), record.splits)
-        self.windows.setdefault(window, kept)
+        committed = CommittedWindow(zlib.compress(text, 1), covered(head.plan), record.splits)
+        self.windows.setdefault(window, committed)
         self.damaged.pop(window, None)
 
 
@@ -331,10 +331,10 @@ def _read(value: bytes, kind: type[T]) -> T:
 
 def _key(key: bytes) -> Key:
     try:
-        found = msgspec.json.decode(key, type=list[str | int])
+        key_parts = msgspec.json.decode(key, type=list[str | int])
     except (msgspec.MsgspecError, ValueError):
         return ()
-    return tuple(found)
+    return tuple(key_parts)
 
 
 # --------------------------------------------------------------------------------------------------
@@ -368,10 +368,13 @@ def receipt_records(
         splits: the records of its splits.
         attempt: the receipt's attempt, where another one may write at the same time.
     """
-    own = () if attempt is None else (attempt,)
-    whole = msgspec.json.encode(_ReceiptRecord(msgspec.Raw(text.encode()), splits))
-    for number, at in enumerate(range(0, len(whole), CHUNK_BYTES)):
-        yield msgspec.json.encode(["receipt", window, number, *own]), whole[at : at + CHUNK_BYTES]
+    attempt_part = () if attempt is None else (attempt,)
+    content = msgspec.json.encode(_ReceiptRecord(msgspec.Raw(text.encode()), splits))
+    for number, start in enumerate(range(0, len(content), CHUNK_BYTES)):
+        yield (
+            msgspec.json.encode(["receipt", window, number, *attempt_part]),
+            content[start : start + CHUNK_BYTES],
+        )
     yield from ((_split_key(window, split.number), None) for split in splits)
 
 

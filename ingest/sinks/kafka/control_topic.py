@@ -106,7 +106,7 @@ class ControlTopic:
                 self._read_on(self._state, log.end, to_end=to_end)
             return self._state
 
-    def wait_until_seen(self, seen: Callable[[ControlState], bool]) -> None:
+    def wait_until_seen(self, is_seen: Callable[[ControlState], bool]) -> None:
         """Waits after a commit until readers see it, but at most `SEEN_SECONDS`.
 
         Kafka answers a commit before every partition has its marker, and the next reader
@@ -117,7 +117,7 @@ class ControlTopic:
         with suppress(UnreachableError, KafkaException):
             while time.monotonic() < deadline:
                 state = self.read()
-                if state is not None and seen(state):
+                if state is not None and is_seen(state):
                     return
                 time.sleep(LOOK_SECONDS)
 

@@ -131,8 +131,8 @@ class MessageEncoder(msgspec.Struct, frozen=True):
         """Returns the numbers of messages that name none of the target topics."""
         if self.options.topic_column is None:
             return []
-        known = pc.is_in(encoded["topic"], value_set=pa.array(self.options.topics, pa.string()))
-        return np.flatnonzero(~known.to_numpy(zero_copy_only=False)).tolist()
+        is_target = pc.is_in(encoded["topic"], value_set=pa.array(self.options.topics, pa.string()))
+        return np.flatnonzero(~is_target.to_numpy(zero_copy_only=False)).tolist()
 
     def check_columns(self, rows: pa.Schema) -> None:
         """Checks that rows have all named columns, and that formats can write them.
@@ -172,11 +172,11 @@ class MessageEncoder(msgspec.Struct, frozen=True):
             written = np.arange(len(batch))
             if serializer is self.options.value and self.options.primary_key:
                 written = np.flatnonzero(~batch[DELETED].to_numpy(zero_copy_only=False))
-            found = serializer.misfit(
+            mismatch = serializer.misfit(
                 batch if len(written) == len(batch) else batch.take(pa.array(written))
             )
-            if found is not None:
-                return written[found[0]], found[1]
+            if mismatch is not None:
+                return written[mismatch[0]], mismatch[1]
         return without_text(batch, self.headers.values(), numbers=True)
 
     def untimed(self, batch: pa.RecordBatch, messages: pa.RecordBatch) -> Sequence[int]:
@@ -231,10 +231,10 @@ class MessageEncoder(msgspec.Struct, frozen=True):
         A message's time is one of them: the topic may set it, so it can't be compared
         with the published message.
         """
-        mine = (
+        attempt_headers = (
             name for name, column in self.headers.items() if column == self.metadata.get("attempt")
         )
-        return PARTITION, "time", *(f"{HEADER}{name}" for name in mine)
+        return PARTITION, "time", *(f"{HEADER}{name}" for name in attempt_headers)
 
     def encoded(
         self, batch: pa.RecordBatch, messages: pa.RecordBatch, window: Window

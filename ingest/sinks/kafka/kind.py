@@ -415,10 +415,10 @@ class KafkaSection(OnClusterSection):
 
 
 def _partitioner_conflicts(written: Mapping[str, Any]) -> Iterator[tuple[SettingPath, str]]:
-    how = written.get("partitioner")
-    if how == "key-hash" and written.get("key") is None and written.get("mode") != "upsert":
+    partitioner = written.get("partitioner")
+    if partitioner == "key-hash" and written.get("key") is None and written.get("mode") != "upsert":
         yield ("key",), "is missing: partitioner key-hash goes by it"
-    if (how == "function") != (written.get("partition_function") is not None):
+    if (partitioner == "function") != (written.get("partition_function") is not None):
         yield ("partition_function",), "goes with partitioner: function, and that with it"
 
 

@@ -38,26 +38,26 @@ PARTITION = "partition"
 
 
 def partitions(
-    how: Partitioner, rows: int, first: int, split: int, source: int, count: int
+    partitioner: Partitioner, rows: int, first: int, split: int, source: int, count: int
 ) -> Numbers:
     """Returns the partitions of consecutive messages, where no function chooses them.
 
     Args:
-        how: the partitioner.
+        partitioner: the partitioner.
         rows: number of messages.
         first: number of messages of the same split before these.
         split: number of the split in the plan.
         source: the partition that the messages were read from.
         count: number of partitions of the target topic.
     """
-    if how == "round-robin":
+    if partitioner == "round-robin":
         return ((np.arange(rows) + first + split) % count).astype(np.int32)
     chosen = {
         "default": BY_CLIENT,
         "key-hash": BY_CLIENT,
         "fixed": split % count,
         "source": source % count,
-    }[how]
+    }[partitioner]
     return np.full(rows, chosen, np.int32)
 
 
@@ -99,9 +99,13 @@ class PartitionFunction(msgspec.Struct, frozen=True):
         chosen, topics = np.empty(encoded.num_rows, np.int32), encoded["topic"].dictionary_encode()
         codes = topics.indices.to_numpy()
         for code, topic in enumerate(topics.dictionary.to_pylist()):
-            at = np.flatnonzero(codes == code)
-            chosen[at] = self._partitions(
-                topic, encoded["key"].take(at), rows.take(at), offsets.take(at), split
+            indices = np.flatnonzero(codes == code)
+            chosen[indices] = self._partitions(
+                topic,
+                encoded["key"].take(indices),
+                rows.take(indices),
+                offsets.take(indices),
+                split,
             )
         return encoded.append_column(PARTITION, pa.array(chosen))
 
@@ -113,37 +117,37 @@ class PartitionFunction(msgspec.Struct, frozen=True):
             returned = function(keys, rows, count)
         except (Exception, SystemExit) as error:  # noqa: BLE001
             last = traceback.extract_tb(error.__traceback__)[-1]
-            what = (
+            message = (
                 f"The function {self.function} fails for rows that go to {topic}:"
                 f" {type(error).__name__} ({last.filename}:{last.lineno})"
             )
-            raise self._refused(what, split, offsets[0].as_py()) from None
+            raise self._refused_error(message, split, offsets[0].as_py()) from None
         numbers = _whole_numbers(returned)
         if isinstance(numbers, str):
-            what = (
+            message = (
                 f"The function {self.function} must return a whole number for each row: for"
                 f" {counted(rows.num_rows, 'row')} that go to {topic} it returned {numbers}"
             )
-            raise self._refused(what, split, offsets[0].as_py())
+            raise self._refused_error(message, split, offsets[0].as_py())
         if len(numbers) != rows.num_rows:
-            what = (
+            message = (
                 f"The function {self.function} returned {counted(len(numbers), 'partition')} for"
                 f" {counted(rows.num_rows, 'row')} that go to {topic}"
             )
-            raise self._refused(what, split, offsets[0].as_py())
-        wrong = np.flatnonzero((numbers < 0) | (numbers >= count))
-        if len(wrong):
-            first = int(wrong[0])
-            what = (
+            raise self._refused_error(message, split, offsets[0].as_py())
+        bad_rows = np.flatnonzero((numbers < 0) | (numbers >= count))
+        if len(bad_rows):
+            first = int(bad_rows[0])
+            message = (
                 f"The function {self.function} returned partition {numbers[first]} of {topic},"
                 f" which has {counted(count, 'partition')}, numbered from 0"
             )
-            raise self._refused(what, split, offsets[first].as_py())
+            raise self._refused_error(message, split, offsets[first].as_py())
         return numbers.astype(np.int32)
 
     @staticmethod
-    def _refused(what: str, split: Split, offset: int) -> RefusedError:
-        return RefusedError(what, "stage", _DO, split.topic, split.partition, offset)
+    def _refused_error(message: str, split: Split, offset: int) -> RefusedError:
+        return RefusedError(message, "stage", _DO, split.topic, split.partition, offset)
 
 
 def _whole_numbers(returned: Any) -> np.ndarray[Any, Any] | str:

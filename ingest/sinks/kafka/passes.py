@@ -29,15 +29,18 @@ _TABLE = types.int64[:, ::1]
 
 
 @part
-def _bytes_of(columns: Any, column: int, row: int, arguments: Any, at: int) -> None:
+def _bytes_of(columns: Any, column: int, row: int, arguments: Any, position: int) -> None:
     """Writes address and size of a value; the address is 0 only where the value is null."""
-    place = columns[column, FIRST] + row
+    value_index = columns[column, FIRST] + row
     bitmap = columns[column, PRESENT]
-    arguments[at], arguments[at + 1] = 0, 0
-    if bitmap == 0 or (byte_at(bitmap + (place >> 3)) >> (place & 7)) & 1:
-        start: Any = int32_at(columns[column, ENDS] + 4 * place)
-        end: Any = int32_at(columns[column, ENDS] + 4 * place + 4)
-        arguments[at], arguments[at + 1] = max(columns[column, DATA] + start, 1), end - start
+    arguments[position], arguments[position + 1] = 0, 0
+    if bitmap == 0 or (byte_at(bitmap + (value_index >> 3)) >> (value_index & 7)) & 1:
+        start: Any = int32_at(columns[column, ENDS] + 4 * value_index)
+        end: Any = int32_at(columns[column, ENDS] + 4 * value_index + 4)
+        arguments[position], arguments[position + 1] = (
+            max(columns[column, DATA] + start, 1),
+            end - start,
+        )
 
 
 @compiled(_INT(_INTS, _INT, _INTS, _TABLE, _INTS, _INTS, _INTS, _INT, _INTS))

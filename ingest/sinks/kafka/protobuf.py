@@ -90,12 +90,12 @@ def _message(name: str, fields: Sequence[pa.Field], around: Sequence[str], path:
     """
     _refuse_names(fields, path)
     entries = [f"{_camel(field.name)}Entry" for field in fields if pa.types.is_map(field.type)]
-    taken = {*(field.name for field in fields), *entries, *around, name}
+    taken_names = {*(field.name for field in fields), *entries, *around, name}
     inner, lines = list[str](), list[str]()
     for number, field in enumerate(fields, 1):
         words, nested = _label_and_type(
             field,
-            taken,
+            taken_names,
             (*around, name),
             f"{path}{field.name}",
             presence=field.nullable or bool(around),
@@ -106,7 +106,7 @@ def _message(name: str, fields: Sequence[pa.Field], around: Sequence[str], path:
 
 
 def _refuse_names(fields: Sequence[pa.Field], path: str) -> None:
-    seen: dict[str, str] = {}
+    field_by_json_name: dict[str, str] = {}
     names = {field.name for field in fields}
     for field in fields:
         if not NAME.fullmatch(field.name):
@@ -114,7 +114,7 @@ def _refuse_names(fields: Sequence[pa.Field], path: str) -> None:
                 f"{field.name!r} can't be the name of a field: Protobuf allows letters, digits and"
                 " _, and no digit first"
             )
-        first = seen.setdefault(_json_name(field.name), field.name)
+        first = field_by_json_name.setdefault(_json_name(field.name), field.name)
         if first != field.name:
             raise NoCounterpartError(
                 f"{path}{first} and {path}{field.name} have the same name in Protobuf's JSON,"
@@ -139,33 +139,33 @@ def _camel(name: str) -> str:
 
 
 def _label_and_type(
-    field: pa.Field, taken: set[str], around: Sequence[str], path: str, *, presence: bool
+    field: pa.Field, taken_names: set[str], around: Sequence[str], path: str, *, presence: bool
 ) -> tuple[str, list[str]]:
     """Returns a field's label and type, and the lines of the message that it needs.
 
-    `taken`: names that the message must not have.
+    `taken_names`: names that the message must not have.
     """
     kind = _value_type(field.type)
     if pa.types.is_map(kind):
         if not is_text(kind.key_type):
             raise NoCounterpartError(f"{path} is a map whose keys aren't texts")
-        words, nested = _type(kind.item_type, field.name, taken, around, f"{path}[...]")
+        words, nested = _type(kind.item_type, field.name, taken_names, around, f"{path}[...]")
         return f"map<string, {words}>", nested
     if is_list(kind):
-        words, nested = _type(kind.value_type, field.name, taken, around, f"{path}[...]")
+        words, nested = _type(kind.value_type, field.name, taken_names, around, f"{path}[...]")
         return f"repeated {words}", nested
-    words, nested = _type(kind, field.name, taken, around, path)
+    words, nested = _type(kind, field.name, taken_names, around, path)
     return f"optional {words}" if presence and not _is_message(kind) else words, nested
 
 
 def _type(
-    kind: pa.DataType, field: str, taken: set[str], around: Sequence[str], path: str
+    kind: pa.DataType, field: str, taken_names: set[str], around: Sequence[str], path: str
 ) -> tuple[str, list[str]]:
     """Returns the type of one value, and the lines of the message that it needs."""
     kind = _value_type(kind)
     if pa.types.is_struct(kind):
         camel = _camel(field)
-        name = free_name(camel if NAME.fullmatch(camel) else f"M{camel}", taken)
+        name = free_name(camel if NAME.fullmatch(camel) else f"M{camel}", taken_names)
         return name, _message(name, list(kind), around, f"{path}.")
     if _is_many(kind):
         raise NoCounterpartError(
@@ -215,9 +215,9 @@ def misfit(columns: Mapping[str, pa.Array]) -> tuple[npt.NDArray[np.int64], str]
     """
     return next(
         (
-            one
+            finding
             for name, column in columns.items()
-            for one in _misfits(column, np.arange(len(column)), name, inside=False)
+            for finding in _misfits(column, np.arange(len(column)), name, inside=False)
         ),
         None,
     )
@@ -235,11 +235,11 @@ def _misfits(
         inside: True if the values are in a list or a map.
     """
     column = plain(column)
-    kind, many = column.type, _is_many(column.type)
-    if (many or inside) and column.null_count:
-        at = np.flatnonzero(column.is_null().to_numpy(zero_copy_only=False))
+    kind, is_repeated = column.type, _is_many(column.type)
+    if (is_repeated or inside) and column.null_count:
+        null_indices = np.flatnonzero(column.is_null().to_numpy(zero_copy_only=False))
         yield (
-            np.unique(rows[at]),
+            np.unique(rows[null_indices]),
             (
                 f"{path} is null, and"
                 f" {'a value in a list or a map' if inside else 'a list or a map'} can't be null"
@@ -251,7 +251,7 @@ def _misfits(
     if pa.types.is_struct(kind):
         for field, child in zip(kind, column.flatten(), strict=True):
             yield from _misfits(child, rows, f"{path}.{field.name}", inside=False)
-    elif many:
+    elif is_repeated:
         lists = as_lists(column) if pa.types.is_map(kind) else column
         items, of_each = lists.flatten(), np.repeat(rows, counts(lists))
         values = items.field(1) if pa.types.is_map(kind) else items
@@ -345,10 +345,10 @@ def _timestamps(moments: npt.NDArray[np.int64], per_second: int) -> pa.BinaryArr
     return joined(
         [
             _unless(
-                pa.array(of == 0),
-                [constant(_tag(number, _VARINT)), varints(of.view(np.uint64), None)],
+                pa.array(component == 0),
+                [constant(_tag(number, _VARINT)), varints(component.view(np.uint64), None)],
             )
-            for number, of in ((_SECONDS, seconds), (_NANOS, nanos))
+            for number, component in ((_SECONDS, seconds), (_NANOS, nanos))
         ]
     )
 

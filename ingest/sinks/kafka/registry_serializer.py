@@ -106,7 +106,7 @@ class RegistrySerializer(msgspec.Struct, frozen=True):
                 different ids for different topics.
             UnreachableError: the registry doesn't answer.
         """
-        registry, subjects = _given(registry), self._subjects(topics)
+        registry, subjects = _require_registry(registry), self._subjects(topics)
         text, kind = self.schema_of(rows), _ENCODINGS[self.format].kind
         ids = {registry.id_of(subject, text, kind, register=self.register) for subject in subjects}
         if len(ids) > 1:
@@ -134,7 +134,7 @@ class RegistrySerializer(msgspec.Struct, frozen=True):
             return
         text, kind = self.schema_of(rows), _ENCODINGS[self.format].kind
         for subject in self._subjects(topics):
-            _given(registry).refuse_incompatible(subject, text, kind)
+            _require_registry(registry).refuse_incompatible(subject, text, kind)
 
     def _subjects(self, topics: Sequence[str]) -> list[str]:
         return sorted({subject for topic in topics for subject in self.subjects.of(topic)})
@@ -142,11 +142,14 @@ class RegistrySerializer(msgspec.Struct, frozen=True):
     def misfit(self, batch: pa.RecordBatch) -> Misfit | None:
         """Returns the rows that the format can't write."""
         encoding = _ENCODINGS[self.format]
-        found = encoding.misfit({name: batch[name] for name in self.columns})
-        if found is None:
+        mismatch = encoding.misfit({name: batch[name] for name in self.columns})
+        if mismatch is None:
             return None
-        rows, why = found
-        return rows, f"the {self.subjects.part} of a row can't be written as {encoding.name}: {why}"
+        rows, reason = mismatch
+        return (
+            rows,
+            f"the {self.subjects.part} of a row can't be written as {encoding.name}: {reason}",
+        )
 
     def encoded(self, batch: pa.RecordBatch) -> pa.Array:
         """Returns the bytes of each row.
@@ -166,7 +169,7 @@ class RegistrySerializer(msgspec.Struct, frozen=True):
         )
 
 
-def _given(registry: Registry | None) -> Registry:
+def _require_registry(registry: Registry | None) -> Registry:
     if registry is None:
         raise BugError(
             "a format that needs a schema registry has none",

@@ -106,20 +106,24 @@ class PublishTarget(msgspec.Struct, frozen=True):
 
     def producer(self, name: str) -> MessageProducer:
         """Makes the producer that has a transactional id, if there are transactions."""
-        own: Mapping[str, Value] = {
+        client_properties: Mapping[str, Value] = {
             **self.properties,
             **({"partitioner": BY_KEY} if self.options.partitioner == "key-hash" else {}),
             "batch.size": self.batch_bytes,
         }
         if self.options.delivery == "none":
-            return NonIdempotentProducer(own, self.options.acks, PATIENCE_SECONDS)
+            return NonIdempotentProducer(client_properties, self.options.acks, PATIENCE_SECONDS)
         if self.options.delivery == "at-least-once":
-            return MessageProducer(own, PATIENCE_SECONDS)
+            return MessageProducer(client_properties, PATIENCE_SECONDS)
         # librdkafka takes no request timeout above that of the transaction.
         timeout_ms = self.options.timeout // timedelta(milliseconds=1)
         socket = min(int(self.properties["socket.timeout.ms"]), timeout_ms)
         return TransactionalProducer(
-            {**own, "transaction.timeout.ms": timeout_ms, "socket.timeout.ms": socket},
+            {
+                **client_properties,
+                "transaction.timeout.ms": timeout_ms,
+                "socket.timeout.ms": socket,
+            },
             name,
             PATIENCE_SECONDS,
         )
@@ -227,7 +231,7 @@ class MessageSender:
         self._calls = np.array([self._api.address(name) for name in CALLS], np.int64)
         self._reports = np.zeros(_REPORTS, np.int64)
         self._failure: ProducerError | RefusedError | None = None
-        self._before = ends()
+        self._ends_before = ends()
 
     def send(self, number: int, split: Split, batches: Iterable[pa.RecordBatch]) -> None:
         """Sends all messages of a split, in their order.
@@ -250,11 +254,13 @@ class MessageSender:
             ProducerError: a message was not written within a transaction's timeout.
         """
         deadline = time.monotonic() + self._target.options.timeout.total_seconds()
-        while left := len(self._producer.producer):
+        while unconfirmed := len(self._producer.producer):
             self._poll()
             if time.monotonic() > deadline:
-                raise ProducerError("failed", f"{counted(left, 'message')} are not written yet")
-        return spans_between(self._before, self._ends())
+                raise ProducerError(
+                    "failed", f"{counted(unconfirmed, 'message')} are not written yet"
+                )
+        return spans_between(self._ends_before, self._ends())
 
     def _poll(self) -> None:
         """Takes the delivery reports that have come.
@@ -274,10 +280,10 @@ class MessageSender:
         Raises:
             RefusedError, ProducerError: a message was not written.
         """
-        queue, came = self._api.queue_get_main(self._client), False
+        queue, has_reports = self._api.queue_get_main(self._client), False
         try:
-            while event := self._api.queue_poll(queue, 0 if came else POLL_MS):
-                came = True
+            while event := self._api.queue_poll(queue, 0 if has_reports else POLL_MS):
+                has_reports = True
                 try:
                     self._look_at(event)
                 finally:
@@ -286,7 +292,7 @@ class MessageSender:
             self._api.queue_destroy(queue)
         if self._failure is not None:
             raise self._failure
-        return came
+        return has_reports
 
     def _refuse_broken(self) -> None:
         """Checks that the transaction has not failed.
@@ -325,17 +331,19 @@ class MessageSender:
         if code not in _PURGED and not isinstance(self._failure, RefusedError):
             if kind_of(error) == "refused":
                 topic = self._api.topic_name(MessageHead.from_address(message).topic).decode()
-                do = _ADVICE.get(code, "Change the topic's settings, or refuse such rows by a rule")
-                self._failure = self._refused(
+                advice = _ADVICE.get(
+                    code, "Change the topic's settings, or refuse such rows by a rule"
+                )
+                self._failure = self._refused_error(
                     f"The topic {topic} doesn't take the message of a row:"
                     f" {self._producer.scrub(error)}",
-                    do,
+                    advice,
                     self._origin(message),
                 )
             elif self._failure is None:
                 self._failure = self._producer.failed(error)
 
-    def _refused(self, what: str, do: str, origin: bytes) -> RefusedError:
+    def _refused_error(self, message: str, advice: str, origin: bytes) -> RefusedError:
         """Makes the error of a message that is refused however often it is sent.
 
         `origin`: the value of its header.
@@ -343,9 +351,9 @@ class MessageSender:
         read = origin_of({ORIGIN: origin})
         assert read is not None, "each message has an origin"
         return RefusedError(
-            what,
+            message,
             "commit",
-            f"Its split {self._target.taken_back}. {do}; then run the window again.",
+            f"Its split {self._target.taken_back}. {advice}; then run the window again.",
             read.topic,
             read.partition,
             read.offset,
@@ -365,35 +373,48 @@ class MessageSender:
     @contextmanager
     def _topics(self) -> Generator[dict[str, int], None, None]:
         """Opens librdkafka's handles of the target topics, and closes them at the end."""
-        made = {
+        topic_handles = {
             name: self._api.topic_new(self._client, name.encode(), None)
             for name in self._target.topics
         }
         try:
-            yield made
+            yield topic_handles
         finally:
-            for topic in made.values():
+            for topic in topic_handles.values():
                 self._api.topic_destroy(topic)
 
     def _send(
-        self, batch: pa.RecordBatch, topics: Mapping[str, int], number: int, split: Split, sent: int
+        self,
+        batch: pa.RecordBatch,
+        topics: Mapping[str, int],
+        number: int,
+        split: Split,
+        sent_rows: int,
     ) -> None:
         names = [name for name in batch.schema.names if name.startswith(HEADER)]
         columns = np.array([_addresses(batch[name]) for name in ("value", "key", *names)], np.int64)
         headers = [name.removeprefix(HEADER).encode() for name in names]
-        arguments, kept = _arguments(headers)
+        arguments, buffers = _arguments(headers)
         # 0 means the client's clock.
         times = np.maximum(batch["time"].to_numpy(), 0).astype(np.int64)
-        where, to = self._chosen(batch, topics, number, split, sent)
+        partition_numbers, topic_handles = self._route_rows(batch, topics, number, split, sent_rows)
         failure, row = np.zeros(1, np.int64), 0
         while (
             row := passes.produce(
-                self._calls, self._client, arguments, columns, to, where, times, row, failure
+                self._calls,
+                self._client,
+                arguments,
+                columns,
+                topic_handles,
+                partition_numbers,
+                times,
+                row,
+                failure,
             )
         ) < batch.num_rows:
             self._poll()
             if failure[0] == KafkaError.MSG_SIZE_TOO_LARGE:
-                raise self._refused(
+                raise self._refused_error(
                     f"The message of a row has more than {MESSAGE_LIMIT}, and no such message"
                     " is published",
                     "Refuse such rows by a rule, or leave a large column out of sink.value.columns",
@@ -402,10 +423,15 @@ class MessageSender:
             if failure[0] != _QUEUE_FULL:
                 self._refuse_broken()
                 raise self._producer.failed(KafkaError(int(failure[0])))
-        del kept
+        del buffers
 
-    def _chosen(
-        self, batch: pa.RecordBatch, topics: Mapping[str, int], number: int, split: Split, sent: int
+    def _route_rows(
+        self,
+        batch: pa.RecordBatch,
+        topics: Mapping[str, int],
+        number: int,
+        split: Split,
+        sent_rows: int,
     ) -> tuple[Ints, Ints]:
         """Returns the partition of each message, and the address of its topic's handle."""
         options, n = self._target.options, batch.num_rows
@@ -415,22 +441,22 @@ class MessageSender:
             if function:
                 return batch[PARTITION].to_numpy().astype(np.int64)
             count = self._target.topics[topic].partitions
-            return partitions(options.partitioner, n, sent, number, split.partition, count).astype(
-                np.int64
-            )
+            return partitions(
+                options.partitioner, n, sent_rows, number, split.partition, count
+            ).astype(np.int64)
 
         if options.only_topic is not None:
             only = options.only_topic
             return chosen(only), np.full(n, topics[only], np.int64)
         encoded = batch["topic"].dictionary_encode()
         names, codes = encoded.dictionary.to_pylist(), encoded.indices.to_numpy()
-        found = np.empty(n, np.int64)
+        partition_numbers = np.empty(n, np.int64)
         for code, name in enumerate(names):
-            found[codes == code] = chosen(name)[codes == code]
-        return found, np.array([topics[name] for name in names], np.int64)[codes]
+            partition_numbers[codes == code] = chosen(name)[codes == code]
+        return partition_numbers, np.array([topics[name] for name in names], np.int64)[codes]
 
 
-def spans_between(before: Ends, after: Ends) -> tuple[OffsetSpan, ...]:
+def spans_between(old_ends: Ends, new_ends: Ends) -> tuple[OffsetSpan, ...]:
     """Returns the offsets by which logs grew. Pure.
 
     A topic-partition may be added meanwhile.
@@ -438,8 +464,8 @@ def spans_between(before: Ends, after: Ends) -> tuple[OffsetSpan, ...]:
     Raises:
         RefusedError: a topic was deleted and made again meanwhile.
     """
-    ids = {topic: log.topic_id for (topic, _), log in before.items()}
-    for (topic, _), log in after.items():
+    ids = {topic: log.topic_id for (topic, _), log in old_ends.items()}
+    for (topic, _), log in new_ends.items():
         if log.topic_id != ids.get(topic, log.topic_id):
             raise RefusedError(
                 f"The topic {topic} was deleted and made again while messages were sent to it",
@@ -447,9 +473,9 @@ def spans_between(before: Ends, after: Ends) -> tuple[OffsetSpan, ...]:
                 "Run the window again.",
             )
     return tuple(
-        OffsetSpan(*at, first, log.end - 1, log.topic_id)
-        for at, log in sorted(after.items())
-        if log.end > (first := before[at].end if at in before else 0)
+        OffsetSpan(*log_key, first, log.end - 1, log.topic_id)
+        for log_key, log in sorted(new_ends.items())
+        if log.end > (first := old_ends[log_key].end if log_key in old_ends else 0)
     )
 
 
@@ -477,7 +503,7 @@ def _arguments(headers: list[bytes]) -> tuple[Ints, list[Any]]:
     arguments = np.zeros((HEADERS + len(headers)) * WORDS, np.int64)
     arguments[::WORDS] = _KINDS + _KINDS[HEADERS:] * (len(headers) - 1)
     arguments[FLAGS * WORDS + 1] = _COPY
-    kept = [ctypes.create_string_buffer(name) for name in headers]
-    for number, name in enumerate(kept):
+    buffers = [ctypes.create_string_buffer(name) for name in headers]
+    for number, name in enumerate(buffers):
         arguments[(HEADERS + number) * WORDS + 1] = ctypes.addressof(name)
-    return arguments, kept
+    return arguments, buffers

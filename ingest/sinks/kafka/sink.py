@@ -205,9 +205,9 @@ class KafkaSink(KafkaTable):
             RefusedError: they don't, and the receipt would count rows that no topic has.
         """
         published = control.splits.get(key, {}).values()
-        for why in self.topics.gone({s for split in published for s in split.places}).values():
+        for reason in self.topics.gone({s for split in published for s in split.places}).values():
             raise RefusedError(
-                f"window {key} is published in part, and what was published is gone: {why}",
+                f"window {key} is published in part, and what was published is gone: {reason}",
                 "commit",
                 DO_MADE_ANEW,
             )
@@ -257,10 +257,10 @@ class KafkaSink(KafkaTable):
 
         def change(state: KafkaState) -> TransactionContents:
             # Splits that a run without atomic_window has published aren't sent again.
-            left = (
+            unpublished = (
                 work.unpublished(work.in_order, state.control) if self.options.atomic_window else ()
             )
-            return TransactionContents(work, left, receipt=True)
+            return TransactionContents(work, unpublished, receipt=True)
 
         table = self.ids.table(work.receipt.window.pipeline)
         done = run_commit_loop(self.fenced_store(table, target), check, change)

@@ -60,7 +60,7 @@ class ArrowWriter:
         """
         self._schema = schema
         self._attempt_columns = attempt_columns
-        self.same = self._whole = 0
+        self.same = self._full_checksum = 0
         self._writer: pa.ipc.RecordBatchFileWriter
 
     def begin(self, out: pa.NativeFile) -> None:
@@ -69,15 +69,15 @@ class ArrowWriter:
     def write(self, rows: pa.Table) -> None:
         for batch in rows.to_batches():
             self._writer.write_batch(batch)
-            same, whole = checksums(batch, self._attempt_columns)
-            self.same, self._whole = self.same + same, self._whole + whole
+            same, full_checksum = checksums(batch, self._attempt_columns)
+            self.same, self._full_checksum = self.same + same, self._full_checksum + full_checksum
 
     def end(self) -> None:
         self._writer.close()
 
     def describe(self, path: str, size: int, rows: int) -> StagedMessages:
         return StagedMessages(
-            path, size, rows, checksum_text(self.same), checksum_text(self._whole)
+            path, size, rows, checksum_text(self.same), checksum_text(self._full_checksum)
         )
 
 
@@ -103,36 +103,37 @@ class KafkaStager(FileStager[StagedMessages]):
         )
         misfit = self._encoder.misfit(batch)
         if misfit is not None:
-            rows, what = misfit
-            do = (
+            rows, message = misfit
+            advice = (
                 "Nothing was published. Change such values by a transform, or leave the column out;"
                 " then run the window again."
             )
-            raise self._unstorable(what, do, messages, rows.tolist())
+            raise self._unstorable(message, advice, messages, rows.tolist())
         untimed = self._encoder.untimed(batch, messages)
         if untimed:
             time = self._encoder.options.time
-            of = "the message" if time == "message" else f"column {time}"
-            what = (
-                f"the time of {of} isn't after 1970-01-01T00:00:00Z: no message can be published"
+            time_source = "the message" if time == "message" else f"column {time}"
+            message = (
+                f"the time of {time_source} isn't after 1970-01-01T00:00:00Z: no message can be"
+                " published"
                 " with it"
             )
-            do = (
+            advice = (
                 "Nothing was published. Refuse such rows by a rule, or set sink.timestamp:"
                 " published; then run the window again."
             )
-            raise self._unstorable(what, do, messages, untimed)
+            raise self._unstorable(message, advice, messages, untimed)
         encoded = self._encoder.encoded(batch, messages, self._window)
         misrouted = self._encoder.misrouted(encoded)
         if misrouted:
-            do = (
+            advice = (
                 "Nothing was published. Add the topic, or refuse such rows by a rule; then run the"
                 " window again."
             )
             # The column's value isn't in the message, because it may be secret.
             raise self._unstorable(
                 f"column {self._encoder.options.topic_column} names none of sink.topics",
-                do,
+                advice,
                 messages,
                 misrouted,
             )
@@ -189,7 +190,7 @@ class StagedMessageFiles(StagedFiles[StagedMessages]):
             RefusedError: the file is gone or damaged; raised after the last batch at the
                 latest.
         """
-        whole = 0
+        full_checksum = 0
         try:
             with (
                 self.place.filesystem().open_input_file(file.path) as source,
@@ -199,16 +200,16 @@ class StagedMessageFiles(StagedFiles[StagedMessages]):
                     batch = reader.get_batch(number)
                     # Compiled code trusts the offsets of a batch.
                     batch.validate(full=True)
-                    whole += checksum(batch)
+                    full_checksum += checksum(batch)
                     yield batch
         except (OSError, pa.ArrowException) as error:
             raise self._unusable(file, f"can't be read: {type(error).__name__}") from error
-        if checksum_text(whole) != file.whole:
+        if checksum_text(full_checksum) != file.whole:
             raise self._unusable(file, "is damaged: it isn't what was written")
 
-    def _unusable(self, file: StagedMessages, why: str) -> RefusedError:
+    def _unusable(self, file: StagedMessages, reason: str) -> RefusedError:
         return RefusedError(
-            f"the staged file {self.uri}/{file.path} {why}",
+            f"the staged file {self.uri}/{file.path} {reason}",
             "commit",
             "Run the window again: it publishes only the splits that aren't published yet.",
         )

@@ -304,11 +304,11 @@ def abort_open(target: PublishTarget, names: Iterable[str]) -> None:
     in_parallel(abort, names)
 
 
-def in_parallel(call: Callable[[T], R], every: Iterable[T]) -> list[R]:
+def in_parallel(call: Callable[[T], R], arguments: Iterable[T]) -> list[R]:
     """Calls a function with each item, several at the same time.
 
     Returns the results in the order of the items. An error of a call is raised once the
     calls that are running have ended; those that haven't begun are left out.
     """
     with ThreadPoolExecutor(max_workers=PARALLEL) as pool:
-        return list(pool.map(call, every))
+        return list(pool.map(call, arguments))

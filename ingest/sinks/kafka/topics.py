@@ -102,15 +102,15 @@ class LogSeen(msgspec.Struct, frozen=True):
     start: int
     end: int
 
-    def goes_on(self, before: LogSeen | None) -> bool:
+    def goes_on(self, earlier: LogSeen | None) -> bool:
         """Returns whether the records that were read before are still in the log.
 
         A log loses its last records only when its leader changes.
         """
-        return before is not None and (self.topic_id, self.epoch, self.start) == (
-            before.topic_id,
-            before.epoch,
-            before.start,
+        return earlier is not None and (self.topic_id, self.epoch, self.start) == (
+            earlier.topic_id,
+            earlier.epoch,
+            earlier.start,
         )
 
 
@@ -146,7 +146,7 @@ class SinkTopics:
 
         It counts from the time in a message. None if no target deletes messages by that.
         """
-        config = self._configured(self._questions(), self._names)
+        config = self._describe_configs(self._questions(), self._names)
         expiring = [
             (ms, name)
             for name in self._names
@@ -165,16 +165,16 @@ class SinkTopics:
         """
         questions = self._questions()
         described, config = (
-            self._described(questions, self._names),
-            self._configured(questions, self._names),
+            self._describe_topics(questions, self._names),
+            self._describe_configs(questions, self._names),
         )
         self._refuse_missing(described)
         return {
             name: Topic(
-                len(found.partitions),
+                len(description.partitions),
                 _number(config[name], "max.message.bytes", _MAX_MESSAGE_BYTES),
             )
-            for name, found in described.items()
+            for name, description in described.items()
         }
 
     def control(self, *, wait: bool) -> LogSeen | None:
@@ -188,7 +188,9 @@ class SinkTopics:
             SpecError: the topic has several partitions, or this client may not see it.
         """
         questions = self._questions()
-        (described,) = self._described(questions, [self._control_name], may_be_new=wait).values()
+        (described,) = self._describe_topics(
+            questions, [self._control_name], may_be_new=wait
+        ).values()
         if self._is_missing(self._control_name, described):
             return None
         if len(described.partitions) != 1:
@@ -209,14 +211,17 @@ class SinkTopics:
 
     def _limits(self, questions: Questions) -> list[Any]:
         """Asks for the control topic's end, open transactions included, and its first offset."""
-        at, level = ck.TopicPartition(self._control_name, 0), ck.IsolationLevel.READ_UNCOMMITTED
-        asked = [
+        topic_partition, level = (
+            ck.TopicPartition(self._control_name, 0),
+            ck.IsolationLevel.READ_UNCOMMITTED,
+        )
+        futures = [
             questions.admin.list_offsets(
-                {at: spec}, isolation_level=level, request_timeout=questions.seconds
-            )[at]
+                {topic_partition: spec}, isolation_level=level, request_timeout=questions.seconds
+            )[topic_partition]
             for spec in (_Spec.latest(), _Spec.earliest())
         ]
-        return [questions.result(future) for future in asked]
+        return [questions.result(future) for future in futures]
 
     def ends(self, names: Iterable[str] = ()) -> dict[tuple[str, int], LogEnd]:
         """Asks for the ends of the logs of topics, the targets if none are named.
@@ -225,7 +230,7 @@ class SinkTopics:
         """
         questions, ids = self._ids(names)
         ends = log_ends(questions, list(ids), ck.IsolationLevel.READ_UNCOMMITTED)
-        return {at: LogEnd(ids[at], end) for at, end in ends.items()}
+        return {log_key: LogEnd(ids[log_key], end) for log_key, end in ends.items()}
 
     def readable(self, names: Iterable[str] = ()) -> dict[tuple[str, int], Readable]:
         """Asks for what can be read of topics, the targets if none are named.
@@ -235,17 +240,19 @@ class SinkTopics:
         questions, ids = self._ids(names)
         starts = log_ends(questions, list(ids), ck.IsolationLevel.READ_COMMITTED, _Spec.earliest())
         stable = log_ends(questions, list(ids), ck.IsolationLevel.READ_COMMITTED)
-        return {at: Readable(starts[at], stable[at], ids[at]) for at in ids}
+        return {
+            log_key: Readable(starts[log_key], stable[log_key], ids[log_key]) for log_key in ids
+        }
 
     def _ids(self, names: Iterable[str]) -> tuple[Questions, dict[tuple[str, int], str]]:
         """Asks for the topic-partitions of topics, each with its topic's id."""
         questions = self._questions()
-        described = self._described(questions, sorted(names) or self._names)
+        described = self._describe_topics(questions, sorted(names) or self._names)
         return questions, {
-            (name, partition.id): _id_of(found)
-            for name, found in described.items()
-            if not self._is_missing(name, found)
-            for partition in found.partitions
+            (name, partition.id): _id_of(description)
+            for name, description in described.items()
+            if not self._is_missing(name, description)
+            for partition in description.partitions
         }
 
     def gone(self, spans: Collection[OffsetSpan]) -> dict[OffsetSpan, str]:
@@ -259,13 +266,13 @@ class SinkTopics:
 
         def lacking(suspects: Collection[OffsetSpan]) -> dict[OffsetSpan, str]:
             topics = {span.topic for span in suspects}
-            return _lacking(suspects, self.ends(topics)) if topics else {}
+            return _find_lacking(suspects, self.ends(topics)) if topics else {}
 
         suspects = confirmed(lacking(spans), lacking, time.sleep)
         return {
-            span: f"{span.topic}[{span.partition}] {why}, and the window's messages were at"
+            span: f"{span.topic}[{span.partition}] {reason}, and the window's messages were at"
             f" {span.first} to {span.last}"
-            for span, why in suspects.items()
+            for span, reason in suspects.items()
         }
 
     def error_for(self, topic: str, error: KafkaError) -> SpecError | UnreachableError:
@@ -318,7 +325,9 @@ class SinkTopics:
                 "setup",
                 f"Create it with one partition and {settings}, or grant this client Create on it.",
             ) from None
-        questions.ask(f"the topic {self._control_name}", None, lambda: self._led(questions))
+        questions.ask(
+            f"the topic {self._control_name}", None, lambda: self._require_leader(questions)
+        )
 
     def check(self, delivery: Delivered, timeout: timedelta) -> None:
         """Checks topics, rights and the cluster's settings.
@@ -331,22 +340,22 @@ class SinkTopics:
             SpecError: something is wrong; the message names all of it.
         """
         questions = self._questions()
-        described = self._described(questions, [*self._names, self._control_name])
+        described = self._describe_topics(questions, [*self._names, self._control_name])
         control = described.pop(self._control_name)
         self._refuse_missing(described)
         existing = dict(described)
         if not isinstance(control, KafkaException):
             existing[self._control_name] = control
-        settings = self._configured(questions, list(existing))
-        wrong = [*_missing_rights(existing)]
+        settings = self._describe_configs(questions, list(existing))
+        problems = [*_missing_rights(existing)]
         if delivery == "exactly-once":
-            wrong += self._broker_mistakes(questions, timeout)
+            problems += self._broker_mistakes(questions, timeout)
         if self._control_name in existing:
-            wrong += _control_mistakes(self._control_name, control, settings[self._control_name])
-        if wrong:
+            problems += _control_mistakes(self._control_name, control, settings[self._control_name])
+        if problems:
             raise SpecError(
                 f"The sink on {self._servers} can't be written {_GUARANTEES[delivery]}:"
-                f" {'; '.join(wrong)}",
+                f" {'; '.join(problems)}",
                 "setup",
                 "Change that, then run again.",
             )
@@ -370,7 +379,7 @@ class SinkTopics:
 
         A topic whose settings this client may not see counts as compacted.
         """
-        config = self._configured(self._questions(), self._names)
+        config = self._describe_configs(self._questions(), self._names)
         return [name for name in self._names if "compact" not in _policy(config[name])]
 
     def _broker_mistakes(self, questions: Questions, timeout: timedelta) -> Iterator[str]:
@@ -400,8 +409,8 @@ class SinkTopics:
             )
 
     def _refuse_missing(self, described: Mapping[str, Any]) -> None:
-        for name, found in described.items():
-            if self._is_missing(name, found):
+        for name, description in described.items():
+            if self._is_missing(name, description):
                 raise SpecError(
                     f"There is no topic {name} on {self._servers}",
                     "setup",
@@ -409,16 +418,16 @@ class SinkTopics:
                     " sink.topic: windrow doesn't create it.",
                 )
 
-    def _is_missing(self, name: str, found: Any) -> bool:
+    def _is_missing(self, name: str, description: Any) -> bool:
         """Returns whether a topic doesn't exist, by its description or the error in its place.
 
         Raises:
             SpecError: this client may not see it.
         """
-        if not isinstance(found, KafkaException):
+        if not isinstance(description, KafkaException):
             return False
-        if found.args[0].code() not in UNKNOWN:
-            raise self._questions().error_for(f"the topic {name}", name, found.args[0])
+        if description.args[0].code() not in UNKNOWN:
+            raise self._questions().error_for(f"the topic {name}", name, description.args[0])
         return True
 
     def _create(self, questions: Questions, new: NewTopic) -> None:
@@ -430,17 +439,19 @@ class SinkTopics:
             if why.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
                 raise
 
-    def _led(self, questions: Questions) -> None:
+    def _require_leader(self, questions: Questions) -> None:
         """Returns once the control topic has a leader.
 
         Raises:
             KafkaException: it has none yet; the question is asked again then.
         """
-        (found,) = questions.topics([self._control_name]).values()
-        if isinstance(found, KafkaException) or any(p.leader is None for p in found.partitions):
+        (description,) = questions.topics([self._control_name]).values()
+        if isinstance(description, KafkaException) or any(
+            p.leader is None for p in description.partitions
+        ):
             raise KafkaException(KafkaError(KafkaError.LEADER_NOT_AVAILABLE))
 
-    def _described(
+    def _describe_topics(
         self, questions: Questions, names: Sequence[str], *, may_be_new: bool = False
     ) -> dict[str, Any]:
         """Asks for topics; in the place of one that doesn't exist is the error that says so."""
@@ -451,37 +462,37 @@ class SinkTopics:
         )
 
     @staticmethod
-    def _configured(questions: Questions, names: Sequence[str]) -> dict[str, Any]:
+    def _describe_configs(questions: Questions, names: Sequence[str]) -> dict[str, Any]:
         return questions.ask("the topics' settings", None, lambda: questions.settings(names))
 
     def _questions(self) -> Questions:
         return Questions(self._servers, CLIENTS.of(self._admin), PATIENCE_SECONDS)
 
 
-def _lacking(
+def _find_lacking(
     spans: Iterable[OffsetSpan], ends: Mapping[tuple[str, int], LogEnd]
 ) -> dict[OffsetSpan, str]:
     """Returns the spans that a log doesn't have, each with the reason. Pure.
 
     That the first messages of a log are deleted, as retention does, is no such reason.
     """
-    found = dict[OffsetSpan, str]()
+    reason_by_span = dict[OffsetSpan, str]()
     for span in spans:
         log = ends.get((span.topic, span.partition))
         if log is None:
-            found[span] = "doesn't exist any more"
+            reason_by_span[span] = "doesn't exist any more"
         elif "" not in {span.topic_id, log.topic_id} and span.topic_id != log.topic_id:
-            found[span] = "was deleted and made again"
+            reason_by_span[span] = "was deleted and made again"
         elif log.end <= span.last:
-            found[span] = (
+            reason_by_span[span] = (
                 f"ends at {log.end}: the topic was deleted and made again, or lost its end"
             )
-    return found
+    return reason_by_span
 
 
 def log_ends(
     questions: Questions,
-    asked: Sequence[tuple[str, int]],
+    topic_partitions: Sequence[tuple[str, int]],
     level: ck.IsolationLevel,
     spec: Any = _LATEST,
 ) -> dict[tuple[str, int], int]:
@@ -489,9 +500,9 @@ def log_ends(
 
     `level`: the isolation level of the readers that it is for.
     """
-    if not asked:
+    if not topic_partitions:
         return {}
-    latest = {ck.TopicPartition(*tp): spec for tp in asked}
+    latest = {ck.TopicPartition(*tp): spec for tp in topic_partitions}
 
     def listed() -> dict[tuple[str, int], int]:
         futures = questions.admin.list_offsets(
@@ -503,7 +514,7 @@ def log_ends(
         }
 
     return questions.ask(
-        f"the ends of {', '.join(sorted({topic for topic, _ in asked}))}", None, listed
+        f"the ends of {', '.join(sorted({topic for topic, _ in topic_partitions}))}", None, listed
     )
 
 
@@ -513,37 +524,37 @@ def broker_settings(questions: Questions) -> Mapping[str, Any]:
         questions.admin.describe_cluster(request_timeout=questions.seconds)
     )
     resource = ConfigResource(ResourceType.BROKER, str(described.controller.id))
-    (found,) = questions.admin.describe_configs(
+    (future,) = questions.admin.describe_configs(
         [resource], request_timeout=questions.seconds
     ).values()
-    settings: Mapping[str, Any] = questions.result(found)
+    settings: Mapping[str, Any] = questions.result(future)
     return settings
 
 
-def _id_of(found: Any) -> str:
+def _id_of(description: Any) -> str:
     """Returns a topic's id, or "" where the cluster has none."""
-    return "" if str(found.topic_id) in {"None", NO_TOPIC_ID} else str(found.topic_id)
+    return "" if str(description.topic_id) in {"None", NO_TOPIC_ID} else str(description.topic_id)
 
 
 def _number(config: Any, name: str, otherwise: int) -> int:
     """Returns a setting that is a number; `otherwise` if this client may not see it."""
-    found = None if isinstance(config, KafkaException) else config.get(name)
-    return otherwise if found is None else int(found.value)
+    setting = None if isinstance(config, KafkaException) else config.get(name)
+    return otherwise if setting is None else int(setting.value)
 
 
 def _missing_rights(topics: Mapping[str, Any]) -> Iterator[str]:
-    for name, found in topics.items():
+    for name, description in topics.items():
         if (
-            found.authorized_operations is not None
-            and AclOperation.WRITE not in found.authorized_operations
+            description.authorized_operations is not None
+            and AclOperation.WRITE not in description.authorized_operations
         ):
             yield f"this client may not write to {name}: grant it Write"
 
 
-def _control_mistakes(name: str, found: Any, config: Any) -> Iterator[str]:
-    if len(found.partitions) != 1:
+def _control_mistakes(name: str, description: Any, config: Any) -> Iterator[str]:
+    if len(description.partitions) != 1:
         yield (
-            f"the control topic {name} has {counted(len(found.partitions), 'partition')}: it"
+            f"the control topic {name} has {counted(len(description.partitions), 'partition')}: it"
             f" must have one"
         )
     policy = _policy(config)

@@ -46,19 +46,19 @@ def chains(plan: Plan) -> list[list[Part]]:
             small.append((size, numbers))
         else:
             large.append([(n,) for n in numbers])
-    return large + _shared(small)
+    return large + _share_parts(small)
 
 
-def _shared(small: Sequence[tuple[int, list[int]]]) -> list[list[Part]]:
+def _share_parts(small: Sequence[tuple[int, list[int]]]) -> list[list[Part]]:
     """Puts small topic-partitions together into parts of at most `SMALL` offsets."""
-    made: list[list[Part]] = []
+    shared_parts: list[list[Part]] = []
     size, numbers = 0, list[int]()
-    for more, some in small:
+    for more, split_numbers in small:
         if numbers and size + more > SMALL:
-            made.append([tuple(numbers)])
+            shared_parts.append([tuple(numbers)])
             size, numbers = 0, []
-        size, numbers = size + more, [*numbers, *some]
-    return [*made, [tuple(numbers)]] if numbers else made
+        size, numbers = size + more, [*numbers, *split_numbers]
+    return [*shared_parts, [tuple(numbers)]] if numbers else shared_parts
 
 
 class TransactionalIds(msgspec.Struct, frozen=True):

@@ -32,13 +32,13 @@ class WindowWork(msgspec.Struct, frozen=True):
         """Makes the work from a receipt and from what was staged for it."""
         numbers = {split: n for n, split in enumerate(receipt.plan.splits)}
         # If the window was staged under another plan, it is refused later.
-        known = [s for s in staged if s.split in numbers]
+        planned = [s for s in staged if s.split in numbers]
         files = {
             numbers[s.split]: [msgspec.json.decode(word, type=StagedMessages) for word in s.rows]
-            for s in known
+            for s in planned
             if s.rows
         }
-        sums = {numbers[s.split]: s.counts.checksums for s in known}
+        sums = {numbers[s.split]: s.counts.checksums for s in planned}
         return cls(receipt, files, {n: c.rows for n, c in sums.items()})
 
     def published(self, number: int, places: tuple[OffsetSpan, ...]) -> PublishedSplit:
@@ -68,7 +68,7 @@ class WindowWork(msgspec.Struct, frozen=True):
         Raises:
             RefusedError: a split was published under another plan, or with other rows.
         """
-        key, found = self.receipt.window.key, dict[int, PublishedSplit]()
+        key, published = self.receipt.window.key, dict[int, PublishedSplit]()
         splits = enumerate(self.receipt.plan.splits)
         numbers = {(s.topic, s.partition, s.start, s.stop): n for n, s in splits}
         for split in control.splits.get(key, {}).values():
@@ -86,11 +86,11 @@ class WindowWork(msgspec.Struct, frozen=True):
                     " back to what they were at that attempt, and run the window again.",
                     *where,
                 )
-            found[number] = split
-        for split in found.values():
-            if split.digest != self.receipt.digest and self.files.keys() - found.keys():
+            published[number] = split
+        for split in published.values():
+            if split.digest != self.receipt.digest and self.files.keys() - published.keys():
                 raise self._other_plan(split)
-        return found
+        return published
 
     def _other_plan(self, split: PublishedSplit) -> RefusedError:
         return RefusedError(
@@ -148,17 +148,17 @@ class WindowWork(msgspec.Struct, frozen=True):
 
 
 def _with_checksum(counts: SplitCounts, others: Mapping[tuple[str, int, int], str]) -> SplitCounts:
-    there = others.get((counts.topic, counts.partition, counts.start))
-    if there is None:
+    checksum = others.get((counts.topic, counts.partition, counts.start))
+    if checksum is None:
         return counts
-    return msgspec.structs.replace(counts, checksums=Checksums(there, counts.checksums.dead))
+    return msgspec.structs.replace(counts, checksums=Checksums(checksum, counts.checksums.dead))
 
 
-def check_window(place: str, work: WindowWork, control: ControlState | None) -> Committed | None:
+def check_window(location: str, work: WindowWork, control: ControlState | None) -> Committed | None:
     """Returns the window's receipt, if it is committed already.
 
     Args:
-        place: the table's place, for messages.
+        location: the table's place, for messages.
         work: the window.
         control: the state of the table; None: there is no control topic.
 
@@ -167,10 +167,10 @@ def check_window(place: str, work: WindowWork, control: ControlState | None) -> 
     """
     if control is None or control.is_new:
         raise RefusedError(
-            f"the table {place} doesn't exist any more", "commit", "Run the window again."
+            f"the table {location} doesn't exist any more", "commit", "Run the window again."
         )
     receipt = work.receipt
-    committed = check_receipt(place, control, receipt)
+    committed = check_receipt(location, control, receipt)
     if committed is None:
         work.published_splits(control)
         refuse_half_published(work, control)
@@ -183,19 +183,21 @@ def refuse_half_published(work: WindowWork, control: ControlState) -> None:
     Raises:
         OverlapError: another window has published some of the offsets.
     """
-    mine, key = work.receipt.plan.splits, work.receipt.window.key
-    for other in (
+    planned_splits, key = work.receipt.plan.splits, work.receipt.window.key
+    for published in (
         s for window, splits in control.splits.items() if window != key for s in splits.values()
     ):
-        for split in mine:
-            same = (split.topic, split.partition) == (other.topic, other.partition)
-            if same and split.start < other.stop and other.start < split.stop:
-                first = max(split.start, other.start)
+        for split in planned_splits:
+            same = (split.topic, split.partition) == (published.topic, published.partition)
+            if same and split.start < published.stop and published.start < split.stop:
+                first = max(split.start, published.start)
                 raise OverlapError(
-                    f"window {other.window}, which isn't committed yet, has published offsets from"
+                    f"window {published.window}, which isn't committed yet, has published offsets"
+                    " from"
                     f" {first} on, which are in window {key}, too",
                     "commit",
-                    f"If the ledger was lost or restored, run window {other.window} with the ledger"
+                    f"If the ledger was lost or restored, run window {published.window} with the"
+                    " ledger"
                     f" that it was begun with. If that is lost: {LEDGER_ANEW}",
                     split.topic,
                     split.partition,
@@ -212,7 +214,7 @@ def refuse_out_of_order(work: WindowWork, control: ControlState) -> None:
         RefusedError: a later window is committed.
     """
     key = work.receipt.window.key
-    later = max((other for other in control.windows if other > key), default=None)
+    later = max((window_key for window_key in control.windows if window_key > key), default=None)
     if later is not None:
         raise RefusedError(
             f"window {key} can't be published after window {later}: the last message of each key"
@@ -234,8 +236,8 @@ def no_other_generation(receipt: Receipt) -> RefusedError:
 
 def last_places(published: Iterable[PublishedSplit]) -> dict[tuple[str, int], int]:
     """Returns the last offset of these splits' messages per target topic-partition."""
-    found: dict[tuple[str, int], int] = {}
-    for place in (place for split in published for place in split.places):
-        at = (place.topic, place.partition)
-        found[at] = max(place.last, found.get(at, -1))
-    return found
+    last_offset_by_log: dict[tuple[str, int], int] = {}
+    for span in (span for split in published for span in split.places):
+        log_key = (span.topic, span.partition)
+        last_offset_by_log[log_key] = max(span.last, last_offset_by_log.get(log_key, -1))
+    return last_offset_by_log

@@ -207,13 +207,13 @@ class ExistingTable(msgspec.Struct, frozen=True):
 
 
 def table_at(
-    connection: Connection, place: TablePlace, *, lock: bool = False
+    connection: Connection, location: TablePlace, *, lock: bool = False
 ) -> ExistingTable | None:
     """Looks up the table at a place; None if it doesn't exist.
 
     Args:
         connection: in a transaction.
-        place: the table's.
+        location: the table's.
         lock: whether the table is locked until the end of the transaction. Then no other commit
             changes it meanwhile, so all that is read from here on stays true.
 
@@ -221,36 +221,38 @@ def table_at(
         SpecError: it isn't a table that survives a crash, or another version of windrow made it.
     """
     target = None
-    if has_table(connection, TableName(place.own, "targets")):
-        held = ", which another session, usually a commit, has locked" if lock else ""
-        with waiting_for(f"the table {place}{held}"):
-            target = _target(connection, place, _LOCK if lock else _TARGET)
-    found = connection.execute(_TABLE, [place.name.quoted]).fetchone()
-    if found is None:
+    if has_table(connection, TableName(location.own, "targets")):
+        lock_note = ", which another session, usually a commit, has locked" if lock else ""
+        with waiting_for(f"the table {location}{lock_note}"):
+            target = _target(connection, location, _LOCK if lock else _TARGET)
+    row = connection.execute(_TABLE, [location.name.quoted]).fetchone()
+    if row is None:
         return None
-    if not found[0]:
+    if not row[0]:
         raise SpecError(
-            f"{place} is no table, or it or a partition of it is unlogged or foreign: a crash would"
+            f"{location} is no table, or it or a partition of it is unlogged or foreign: a crash"
+            " would"
             " take its rows, and leave their receipts, or it has commits of its own",
             "setup",
             "Set sink.table to a table, or to a name that isn't taken; or ALTER TABLE ... SET"
             " LOGGED, or ... DETACH PARTITION.",
         )
-    rows = connection.execute(_COLUMNS, [place.name.quoted]).fetchall()
+    rows = connection.execute(_COLUMNS, [location.name.quoted]).fetchall()
     return ExistingTable(tuple(CatalogColumn(*row) for row in rows), target)
 
 
-def _target(connection: Connection, place: TablePlace, query: str) -> Target | None:
+def _target(connection: Connection, location: TablePlace, query: str) -> Target | None:
     try:
-        names = {"relation": place.name.quoted, "place": str(place.name)}
-        row = connection.execute(place.query(query), names).fetchone()
+        names = {"relation": location.name.quoted, "place": str(location.name)}
+        row = connection.execute(location.query(query), names).fetchone()
     except psycopg.errors.UndefinedColumn:
         row = (f"{FORM - 1} or before",)
     if row is None:
         return None
     if row[0] != FORM:
         raise SpecError(
-            f"windrow's tables in the schema {place.own} were made by another version of windrow,"
+            f"windrow's tables in the schema {location.own} were made by another version of"
+            " windrow,"
             f" in form {row[0]}; this one knows form {FORM}",
             "setup",
             "Use the windrow that made them, or set sink.windrow_schema to another schema and"
@@ -260,9 +262,9 @@ def _target(connection: Connection, place: TablePlace, query: str) -> Target | N
     return Target(row[1], TableOwner(*row[2:5]), row[5], columns, row[7])
 
 
-def tombstones_name(place: TablePlace, target: Target) -> TableName:
+def tombstones_name(location: TablePlace, target: Target) -> TableName:
     """The table with the tombstones of a table."""
-    return TableName(place.own, f"tombstones_{target.id.hex}")
+    return TableName(location.own, f"tombstones_{target.id.hex}")
 
 
 # ------------------------------------------------------------------------------- a bound table
@@ -283,11 +285,11 @@ class BoundTable:
     def __init__(
         self,
         connection: Connection,
-        place: TablePlace,
+        location: TablePlace,
         target: Target,
         columns: Sequence[CatalogColumn],
     ) -> None:
-        self.connection, self.place = connection, place
+        self.connection, self.place = connection, location
         self.target, self.catalog_columns = target, columns
         self.version, self.owner = target.commits, target.owner
         self._window = identifier(target.window_column)
@@ -300,8 +302,8 @@ class BoundTable:
             "SELECT window_key FROM {receipts} WHERE target = %(target)s"
             " UNION SELECT window_key FROM {ranges} WHERE target = %(target)s"
         )
-        found = self.connection.execute(query, {"target": self.target.id})
-        return {key for (key,) in found}
+        cursor = self.connection.execute(query, {"target": self.target.id})
+        return {key for (key,) in cursor}
 
     def receipts(self, keys: Collection[str] | None = None) -> Iterator[StoredReceipt | Unreadable]:
         for row in self._receipt_rows(keys):
@@ -309,8 +311,8 @@ class BoundTable:
 
     def _receipt_rows(self, keys: Collection[str] | None) -> Iterator[ReceiptRow]:
         """Reads the newest receipts of some windows, or of all in bounded memory."""
-        some = sql.SQL("" if keys is None else "AND window_key = ANY(%(keys)s)")
-        query = self.place.query(_RECEIPTS, some=some)
+        key_filter = sql.SQL("" if keys is None else "AND window_key = ANY(%(keys)s)")
+        query = self.place.query(_RECEIPTS, some=key_filter)
         name = "receipts" if keys is None else ""  # with a name it is a cursor of the server
         with self.connection.cursor(name, row_factory=class_row(ReceiptRow)) as cursor:
             if keys is None:
@@ -319,8 +321,8 @@ class BoundTable:
 
     def overlapping(self, ranges: Sequence[Covered]) -> set[str]:
         values = [*_range_arrays(ranges), self.target.id]
-        found = self.connection.execute(self.place.query(_OVERLAPPING), values)
-        return {key for (key,) in found}
+        cursor = self.connection.execute(self.place.query(_OVERLAPPING), values)
+        return {key for (key,) in cursor}
 
     def put_receipt(self, receipt: Receipt, text: str) -> None:
         """Inserts a receipt, and puts the window's ranges in the place of those before.
@@ -332,13 +334,13 @@ class BoundTable:
         self.connection.execute(self.place.query(forget), [self.target.id, key])
         ranges = _range_arrays(covered(receipt.plan))
         self.connection.execute(self.place.query(_PUT_RANGES), [self.target.id, key, *ranges])
-        put = (
+        statement = (
             "INSERT INTO {receipts} (target, window_key, generation, version, receipt, sha256)"
             " VALUES (%s, %s, %s, %s, %s, %s)"
         )
         proof = receipt_digest(key, receipt, text, generation)
         values = [self.target.id, key, generation, self.version + 1, text, proof]
-        self.connection.execute(self.place.query(put), values)
+        self.connection.execute(self.place.query(statement), values)
 
     def restore(self, window: Window, text: str, *, dry_run: bool) -> None:
         """Puts back a window's receipt and its ranges.
@@ -363,27 +365,27 @@ class BoundTable:
         return self.notes().get(name)
 
     def notes(self) -> Mapping[str, int]:
-        asked = self.place.query("SELECT name, value FROM {notes} WHERE target = %s")
-        return dict(self.connection.execute(asked, [self.target.id]).fetchall())
+        query = self.place.query("SELECT name, value FROM {notes} WHERE target = %s")
+        return dict(self.connection.execute(query, [self.target.id]).fetchall())
 
     def put_note(self, name: str, value: int) -> None:
         """Inserts a note, or replaces it."""
-        put = (
+        statement = (
             "INSERT INTO {notes} (target, name, value) VALUES (%s, %s, %s)"
             " ON CONFLICT (target, name) DO UPDATE SET value = excluded.value"
         )
-        self.connection.execute(self.place.query(put), [self.target.id, name, value])
+        self.connection.execute(self.place.query(statement), [self.target.id, name, value])
 
     # ------------------------------------------------------------------------------------ rows
 
     def holding(self, keys: Collection[str] | None = None) -> set[str]:
-        asked = "SELECT DISTINCT {window} FROM {table}"
+        query = "SELECT DISTINCT {window} FROM {table}"
         if keys is not None:
-            asked += " WHERE {window} = ANY(%(keys)s)"
-        found = self.connection.execute(
-            self.place.query(asked, window=self._window), {"keys": list(keys or ())}
+            query += " WHERE {window} = ANY(%(keys)s)"
+        cursor = self.connection.execute(
+            self.place.query(query, window=self._window), {"keys": list(keys or ())}
         )
-        return {key for (key,) in found}
+        return {key for (key,) in cursor}
 
     def delete_rows(self, key: str) -> None:
         """Deletes all rows of a window.
@@ -409,24 +411,24 @@ class BoundTable:
         ).fetchone()
 
     def refuse_other_counts(
-        self, key: str, before: tuple[int, int], window_rows: int, all_rows: int
+        self, key: str, old_counts: tuple[int, int], window_rows: int, all_rows: int
     ) -> None:
         """Runs deferred triggers now, and refuses rows that something else added or deleted.
 
         Args:
             key: the window's.
-            before: what `row_counts` gave before the window's rows were written.
+            old_counts: what `row_counts` gave before the window's rows were written.
             window_rows: the rows that the window has gained by windrow's own statements.
             all_rows: the rows that the table has gained by them.
 
         Raises:
             RefusedError: it has gained another number.
         """
-        wanted = before[0] + window_rows, before[1] + all_rows
+        expected_counts = old_counts[0] + window_rows, old_counts[1] + all_rows
         with waiting_for(f"the deferred triggers of {self.place}"):
             self.connection.execute("SET CONSTRAINTS ALL IMMEDIATE")
-        held = self.row_counts(key)
-        if held != wanted:
+        counts = self.row_counts(key)
+        if counts != expected_counts:
             raise RefusedError(
                 f"{self.place} would have more or fewer rows after window {key} than windrow wrote:"
                 " a trigger, a rule or a foreign key of the table adds rows, or deletes some, of"
@@ -449,10 +451,10 @@ class BoundTable:
         set_local(self.connection, lock_timeout=LOCK_WAIT)
 
 
-def rows_stay(place: TablePlace) -> RefusedError:
+def rows_stay(location: TablePlace) -> RefusedError:
     """The error for rows that are still in the table after they were deleted."""
     return RefusedError(
-        f"{place} keeps rows that were deleted: a trigger or a rule of the table holds them",
+        f"{location} keeps rows that were deleted: a trigger or a rule of the table holds them",
         "commit",
         "Nothing was committed. Take it off, then run the window again.",
     )
@@ -461,6 +463,6 @@ def rows_stay(place: TablePlace) -> RefusedError:
 def _range_arrays(ranges: Sequence[Covered]) -> list[list[Any]]:
     """The ranges as arrays for `unnest`, one per column."""
     return [
-        [getattr(one, name) for one in ranges]
+        [getattr(span, name) for span in ranges]
         for name in ("topic_id", "partition", "start", "stop")
     ]

@@ -82,19 +82,24 @@ def check_rows(rows: pa.Schema, metadata: Mapping[str, str]) -> None:
         SpecError: names every such column, and the types that can be used.
     """
     names = (*rows.names, *metadata.values())
-    wrong = [problem for name in names for problem in name_problems(name)]
-    do = "Give fields of the schema an alias where PostgreSQL can't have their names;"
+    problems = [problem for name in names for problem in name_problems(name)]
+    advice = "Give fields of the schema an alias where PostgreSQL can't have their names;"
     refuse_unstorable(
-        rows, metadata, lambda kind: column_type(kind) is not None, "in PostgreSQL", do, wrong
+        rows,
+        metadata,
+        lambda kind: column_type(kind) is not None,
+        "in PostgreSQL",
+        advice,
+        problems,
     )
 
 
 # --------------------------------------------------------------------------------------------------
 
 
-def evolution_of(current: pa.Schema, wanted: pa.Schema, evolve: Evolve) -> Evolution:
+def evolution_of(current: pa.Schema, incoming: pa.Schema, evolve: Evolve) -> Evolution:
     """Works out how a table takes rows with the wanted columns (`schema_evolution`)."""
-    return Evolution.planned(current, wanted, evolve, shape)
+    return Evolution.planned(current, incoming, evolve, shape)
 
 
 def shape(field: pa.Field) -> str:
@@ -102,9 +107,9 @@ def shape(field: pa.Field) -> str:
 
     A `jsonb` column is described by its Arrow type, too.
     """
-    held = column_type(field.type)
-    inside = f" of {field.type}" if held == JSON else ""
-    return f"{held}{inside}" if field.nullable else f"{held}{inside} not null"
+    sql_type = column_type(field.type)
+    inside = f" of {field.type}" if sql_type == JSON else ""
+    return f"{sql_type}{inside}" if field.nullable else f"{sql_type}{inside} not null"
 
 
 _KEY_PROPERTY = b"windrow.primary-key"
@@ -146,17 +151,19 @@ class KeyedColumns(MergeColumns, frozen=True):
         return {_KEY_PROPERTY: json.dumps(key).encode()}
 
 
-def key_difference(current: pa.Schema, wanted: pa.Schema) -> list[str]:
+def key_difference(current: pa.Schema, incoming: pa.Schema) -> list[str]:
     """The difference between the primary keys of two schemas, in words, if there is one."""
-    there, here = ((schema.metadata or {}).get(_KEY_PROPERTY) for schema in (current, wanted))
+    table_key, spec_key = (
+        (schema.metadata or {}).get(_KEY_PROPERTY) for schema in (current, incoming)
+    )
     return (
         []
-        if there == here
-        else [f"{_described(there)} in the table, {_described(here)} in the spec"]
+        if table_key == spec_key
+        else [f"{_describe_key(table_key)} in the table, {_describe_key(spec_key)} in the spec"]
     )
 
 
-def _described(key_property: bytes | None) -> str:
+def _describe_key(key_property: bytes | None) -> str:
     if key_property is None:
         return "no primary key"
     key = json.loads(key_property)
@@ -194,11 +201,11 @@ def column_problems(columns: Sequence[CatalogColumn], schema: pa.Schema) -> list
         if c.needs_value and c.name not in schema.names
     ]
     for field in schema:
-        column, held = by_name.get(field.name), column_type(field.type)
+        column, sql_type = by_name.get(field.name), column_type(field.type)
         if column is None:
             problems.append(f"{field.name} ({shape(field)}): not in the table")
-        elif column.type != held:
-            problems.append(f"{field.name}: {column.type} in the table, not {held}")
+        elif column.type != sql_type:
+            problems.append(f"{field.name}: {column.type} in the table, not {sql_type}")
         elif field.nullable and not column.nullable:
             problems.append(f"{field.name}: not null in the table, and rows may have nulls")
     return problems

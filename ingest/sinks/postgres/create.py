@@ -103,7 +103,7 @@ class WantedTable(msgspec.Struct, frozen=True):
     keyed: KeyedColumns | None = None
 
 
-def ensure(place: TablePlace, wanted: WantedTable, owner: TableOwner) -> None:
+def ensure(location: TablePlace, table_spec: WantedTable, owner: TableOwner) -> None:
     """Creates the table and binds it, unless that is done.
 
     Idempotent; of calls that race one does it.
@@ -114,17 +114,17 @@ def ensure(place: TablePlace, wanted: WantedTable, owner: TableOwner) -> None:
             a right.
         LostConnectionError: nobody knows whether it was done; it may be done again.
     """
-    with writing(place, "setup") as connection:
-        _make_own_tables(connection, place)
-        found = checked_table(connection, place, wanted)
-        if found is None:
-            _create(connection, place, wanted)
-        if found is None or found.target is None:
-            _bind(connection, place, wanted, owner)
+    with writing(location, "setup") as connection:
+        _make_own_tables(connection, location)
+        existing = checked_table(connection, location, table_spec)
+        if existing is None:
+            _create(connection, location, table_spec)
+        if existing is None or existing.target is None:
+            _bind(connection, location, table_spec, owner)
         commit(connection)
 
 
-def try_to_create(place: TablePlace) -> None:
+def try_to_create(location: TablePlace) -> None:
     """Makes a table and windrow's own tables, unless they exist, and rolls that back.
 
     So the server itself says which right is missing, or what else keeps it from making them.
@@ -132,34 +132,34 @@ def try_to_create(place: TablePlace) -> None:
     Raises:
         SpecError, UnreachableError: it can't be done.
     """
-    with writing(place, "setup") as connection:
-        _make_own_tables(connection, place)
-        if table_at(connection, place) is None:
-            connection.execute(place.query("CREATE TABLE {table} ()"), ())
+    with writing(location, "setup") as connection:
+        _make_own_tables(connection, location)
+        if table_at(connection, location) is None:
+            connection.execute(location.query("CREATE TABLE {table} ()"), ())
 
 
 def checked_table(
-    connection: Connection, place: TablePlace, wanted: WantedTable
+    connection: Connection, location: TablePlace, table_spec: WantedTable
 ) -> ExistingTable | None:
     """Looks up the table, and refuses one that can't hold windows; None if it doesn't exist.
 
     The columns of a bound table aren't compared (`column_changes`).
     """
-    found = table_at(connection, place)
-    key = () if wanted.keyed is None else wanted.keyed.key.columns
-    _refuse_inexact(connection, place, [wanted.window, *key])
-    if found is not None and found.target is None:
-        refuse_others_rows(connection, place)
-        _refuse_other_columns(place, found.columns, wanted.schema)
-    return found
+    existing = table_at(connection, location)
+    key = () if table_spec.keyed is None else table_spec.keyed.key.columns
+    _refuse_inexact(connection, location, [table_spec.window, *key])
+    if existing is not None and existing.target is None:
+        refuse_others_rows(connection, location)
+        _refuse_other_columns(location, existing.columns, table_spec.schema)
+    return existing
 
 
-def _refuse_inexact(connection: Connection, place: TablePlace, columns: Sequence[str]) -> None:
+def _refuse_inexact(connection: Connection, location: TablePlace, columns: Sequence[str]) -> None:
     """Refuses columns by which rows are found, if they have a nondeterministic collation."""
-    row = connection.execute(_INEXACT, [place.name.quoted, list(columns)]).fetchone()
+    row = connection.execute(_INEXACT, [location.name.quoted, list(columns)]).fetchone()
     if row is not None:
         raise SpecError(
-            f"the table {place} can't tell rows apart by {row[0]}: by the collation {row[1]}"
+            f"the table {location} can't tell rows apart by {row[0]}: by the collation {row[1]}"
             " different texts are equal",
             "setup",
             'ALTER TABLE ... ALTER COLUMN ... TYPE text COLLATE "C" (or of the index: make it'
@@ -167,49 +167,51 @@ def _refuse_inexact(connection: Connection, place: TablePlace, columns: Sequence
         )
 
 
-def column_changes(table: BoundTable, wanted: WantedTable) -> Sequence[str]:
+def column_changes(table: BoundTable, table_spec: WantedTable) -> Sequence[str]:
     """Returns the changes of the columns that the first rows would bring, in words.
 
     Raises:
         SchemaChangedError: the wanted columns differ in more than a commit may change, or somebody
             changed the table.
     """
-    place, current = table.place, table.target.columns
-    keys = key_difference(current, wanted.schema)
+    location, current = table.place, table.target.columns
+    keys = key_difference(current, table_spec.schema)
     if keys:
         raise SchemaChangedError(
-            f"the table {place} has another primary key, version or mode: {keys[0]}",
+            f"the table {location} has another primary key, version or mode: {keys[0]}",
             "setup",
             "A table never changes these. Set sink back to what it was; or begin a pipeline with"
             " another id and table.",
         )
     changes = allowed_changes(
-        str(place), wanted.evolve, lambda by: evolution_of(current, wanted.schema, by)
+        str(location),
+        table_spec.evolve,
+        lambda mode: evolution_of(current, table_spec.schema, mode),
     )
-    _refuse_other_columns(place, table.catalog_columns, _there(table, wanted))
+    _refuse_other_columns(location, table.catalog_columns, _required_columns(table, table_spec))
     return changes
 
 
-def _there(table: BoundTable, wanted: WantedTable) -> pa.Schema:
+def _required_columns(table: BoundTable, table_spec: WantedTable) -> pa.Schema:
     """The columns that the table must have: windrow's, and wanted ones that others have added."""
-    new = [f for f in wanted.schema if f.name not in table.target.columns.names]
-    there = {c.name for c in table.catalog_columns}
-    return pa.schema([*table.target.columns, *(f for f in new if f.name in there)])
+    new = [f for f in table_spec.schema if f.name not in table.target.columns.names]
+    column_names = {c.name for c in table.catalog_columns}
+    return pa.schema([*table.target.columns, *(f for f in new if f.name in column_names)])
 
 
 def _refuse_other_columns(
-    place: TablePlace, columns: Sequence[CatalogColumn], schema: pa.Schema
+    location: TablePlace, columns: Sequence[CatalogColumn], schema: pa.Schema
 ) -> None:
-    wrong = column_problems(columns, schema)
-    if wrong:
+    problems = column_problems(columns, schema)
+    if problems:
         raise SchemaChangedError(
-            f"the table {place} has other columns than windrow brings: " + "; ".join(wrong),
+            f"the table {location} has other columns than windrow brings: " + "; ".join(problems),
             "setup",
             "Did somebody else make or change it? Give it these columns, or name another table.",
         )
 
 
-def change_columns(table: BoundTable, wanted: WantedTable) -> pa.Schema:
+def change_columns(table: BoundTable, table_spec: WantedTable) -> pa.Schema:
     """Changes the columns of the table, and of its tombstones, within the transaction.
 
     Returns the columns by then, which take the staged rows.
@@ -217,31 +219,35 @@ def change_columns(table: BoundTable, wanted: WantedTable) -> pa.Schema:
     Raises:
         SchemaChangedError: the table was changed since they were staged, and can't take them.
     """
-    current, keyed = table.target.columns, wanted.keyed
-    become = evolution_of(current, wanted.schema, wanted.evolve)
-    there = column_problems(table.catalog_columns, _there(table, wanted))
-    become.refuse_files(str(table.place), [*key_difference(current, wanted.schema), *there])
-    if not (become.added or become.altered):
-        return become.columns
+    current, keyed = table.target.columns, table_spec.keyed
+    evolution = evolution_of(current, table_spec.schema, table_spec.evolve)
+    problems = column_problems(table.catalog_columns, _required_columns(table, table_spec))
+    evolution.refuse_files(
+        str(table.place), [*key_difference(current, table_spec.schema), *problems]
+    )
+    if not (evolution.added or evolution.altered):
+        return evolution.columns
     add = sql.SQL("ADD COLUMN IF NOT EXISTS {} {}")  # another client may have added it before
-    added = [add.format(identifier(f.name), _type(f)) for f in become.added]
+    added = [add.format(identifier(f.name), _type(f)) for f in evolution.added]
     widened = {
         new.name: sql.SQL("ALTER COLUMN {} TYPE {}").format(identifier(new.name), _type(new))
-        for old, new in become.altered
+        for old, new in evolution.altered
         if column_type(old.type) != column_type(new.type)
     }
     nullable = [
         sql.SQL("ALTER COLUMN {} DROP NOT NULL").format(identifier(new.name))
-        for old, new in become.altered
+        for old, new in evolution.altered
         if new.nullable and not old.nullable
     ]
     _alter(table, table.place.name, [*added, *widened.values(), *nullable])
     if keyed is not None and keyed.has_tombstones:
         of_keys = [part for name, part in widened.items() if name in keyed.tombstone]
         _alter(table, tombstones_name(table.place, table.target), of_keys)
-    put = table.place.query("UPDATE {targets} SET columns = %s WHERE id = %s")
-    table.connection.execute(put, [become.columns.serialize().to_pybytes(), table.target.id])
-    return become.columns
+    statement = table.place.query("UPDATE {targets} SET columns = %s WHERE id = %s")
+    table.connection.execute(
+        statement, [evolution.columns.serialize().to_pybytes(), table.target.id]
+    )
+    return evolution.columns
 
 
 def _alter(table: BoundTable, name: TableName, parts: Sequence[sql.Composable]) -> None:
@@ -256,64 +262,73 @@ def _alter(table: BoundTable, name: TableName, parts: Sequence[sql.Composable]) 
 # --------------------------------------------------------------------------------------------------
 
 
-def _make_own_tables(connection: Connection, place: TablePlace) -> None:
+def _make_own_tables(connection: Connection, location: TablePlace) -> None:
     connection.execute("SELECT pg_advisory_xact_lock(%s)", [_SETUP])
-    if has_table(connection, TableName(place.own, OWN_TABLES[-1])):  # which is made last
+    if has_table(connection, TableName(location.own, OWN_TABLES[-1])):  # which is made last
         return
-    if not is_true(connection, "SELECT to_regnamespace(quote_ident(%s)) IS NOT NULL", place.own):
-        connection.execute(place.query("CREATE SCHEMA {own}"), ())
+    if not is_true(connection, "SELECT to_regnamespace(quote_ident(%s)) IS NOT NULL", location.own):
+        connection.execute(location.query("CREATE SCHEMA {own}"), ())
     for statement in TABLES.strip().split(";\n"):
-        connection.execute(place.query(statement), ())
+        connection.execute(location.query(statement), ())
 
 
-def _create(connection: Connection, place: TablePlace, wanted: WantedTable) -> None:
+def _create(connection: Connection, location: TablePlace, table_spec: WantedTable) -> None:
     columns: list[sql.Composable] = [
         sql.SQL("{} {} {}").format(
             identifier(f.name), _type(f), sql.SQL("" if f.nullable else "NOT NULL")
         )
-        for f in wanted.schema
+        for f in table_spec.schema
     ]
-    if wanted.keyed is not None:
-        columns.append(sql.SQL("PRIMARY KEY ({})").format(_listed(wanted.keyed.key.columns)))
+    if table_spec.keyed is not None:
+        columns.append(
+            sql.SQL("PRIMARY KEY ({})").format(_join_names(table_spec.keyed.key.columns))
+        )
     connection.execute(
-        place.query("CREATE TABLE {table} ({columns})", columns=sql.SQL(", ").join(columns)), ()
+        location.query("CREATE TABLE {table} ({columns})", columns=sql.SQL(", ").join(columns)), ()
     )
 
 
 def _bind(
-    connection: Connection, place: TablePlace, wanted: WantedTable, owner: TableOwner
+    connection: Connection, location: TablePlace, table_spec: WantedTable, owner: TableOwner
 ) -> None:
     """Binds a table that is new, or somebody else's and empty."""
     index = "CREATE INDEX ON {table} USING brin ({window}) WITH (autosummarize = on)"
-    connection.execute(place.query(index, window=identifier(wanted.window)), ())
+    connection.execute(location.query(index, window=identifier(table_spec.window)), ())
     # a dump would have the number of a table that was dropped, and another table may get it
     forget = "UPDATE {targets} SET relation = NULL WHERE relation NOT IN (SELECT oid FROM pg_class)"
-    connection.execute(place.query(forget), ())
-    target = Target(uuid.uuid4(), owner, wanted.window, wanted.schema, 0)
-    put = (
+    connection.execute(location.query(forget), ())
+    target = Target(uuid.uuid4(), owner, table_spec.window, table_spec.schema, 0)
+    statement = (
         "INSERT INTO {targets} (id, place, relation, pipeline, ledger, grid, window_column,"
         " columns, form) VALUES (%s, %s, to_regclass(%s), %s, %s, %s, %s, %s, %s)"
     )
-    columns = wanted.schema.serialize().to_pybytes()
+    columns = table_spec.schema.serialize().to_pybytes()
     bound_to = [owner.pipeline, owner.ledger, owner.grid]
-    values = [target.id, str(place.name), place.name.quoted, *bound_to, wanted.window, columns]
-    connection.execute(place.query(put), [*values, FORM])
-    if wanted.keyed is not None:
-        _bind_key(connection, place, target, wanted.keyed)
+    values = [
+        target.id,
+        str(location.name),
+        location.name.quoted,
+        *bound_to,
+        table_spec.window,
+        columns,
+    ]
+    connection.execute(location.query(statement), [*values, FORM])
+    if table_spec.keyed is not None:
+        _bind_key(connection, location, target, table_spec.keyed)
 
 
 def _bind_key(
-    connection: Connection, place: TablePlace, target: Target, keyed: KeyedColumns
+    connection: Connection, location: TablePlace, target: Target, keyed: KeyedColumns
 ) -> None:
     """Makes a unique index unless the key has one, and the table of the tombstones."""
-    key = _listed(keyed.key.columns)
-    if not is_true(connection, _UNIQUE, place.name.quoted, sorted(keyed.key.columns)):
-        connection.execute(place.query("CREATE UNIQUE INDEX ON {table} ({key})", key=key), ())
+    key = _join_names(keyed.key.columns)
+    if not is_true(connection, _UNIQUE, location.name.quoted, sorted(keyed.key.columns)):
+        connection.execute(location.query("CREATE UNIQUE INDEX ON {table} ({key})", key=key), ())
     if keyed.has_tombstones:
         fields = [target.columns.field(name) for name in (*keyed.tombstone, HASH.name)]
         columns = [sql.SQL("{} {} NOT NULL").format(identifier(f.name), _type(f)) for f in fields]
-        tombstones = tombstones_name(place, target)
-        make = place.query(
+        tombstones = tombstones_name(location, target)
+        make = location.query(
             "CREATE TABLE {tombstones} ({columns}, PRIMARY KEY ({key}))",
             tombstones=identifier(tombstones.schema, tombstones.table),
             columns=sql.SQL(", ").join(columns),
@@ -322,36 +337,37 @@ def _bind_key(
         connection.execute(make, ())
 
 
-def refuse_others_rows(connection: Connection, place: TablePlace) -> None:
+def refuse_others_rows(connection: Connection, location: TablePlace) -> None:
     """Refuses a table that isn't bound and isn't empty.
 
     Raises:
         SpecError: the table has rows. If windrow's own tables know one of its name, the error has
             the statement that binds this one in its place.
     """
-    if not is_true(connection, place.query("SELECT EXISTS (SELECT FROM {table})")):
+    if not is_true(connection, location.query("SELECT EXISTS (SELECT FROM {table})")):
         return
-    do = "Set sink.table to a name that isn't taken, or to a table without rows."
-    names = [place.own, place.name.quoted, str(place.name)]
-    known = (
-        has_table(connection, TableName(place.own, "targets"))
-        and connection.execute(place.query(_BY_NAME), names).fetchone()
+    advice = "Set sink.table to a name that isn't taken, or to a table without rows."
+    names = [location.own, location.name.quoted, str(location.name)]
+    bound_row = (
+        has_table(connection, TableName(location.own, "targets"))
+        and connection.execute(location.query(_BY_NAME), names).fetchone()
     )
-    if known:
-        do = (
-            f"If windrow wrote its rows, and the table was copied or restored since: {known[0]}"
+    if bound_row:
+        advice = (
+            f"If windrow wrote its rows, and the table was copied or restored since: {bound_row[0]}"
             " makes it windrow's again, and windrow verify SPEC --deep says which windows it lacks."
-            f" {do}"
+            f" {advice}"
         )
     raise SpecError(
-        f"the table {place} was not made by windrow, as far as the schema {place.own} knows, and"
+        f"the table {location} was not made by windrow, as far as the schema {location.own}"
+        " knows, and"
         " holds rows",
         "setup",
-        do,
+        advice,
     )
 
 
-def _listed(names: Sequence[str]) -> sql.Composed:
+def _join_names(names: Sequence[str]) -> sql.Composed:
     return sql.SQL(", ").join(map(identifier, names))
 
 

@@ -120,7 +120,7 @@ def _reader(kind: pa.DataType) -> Callable[[Any], Any]:
             for k, v in JsonEncoder.map_entries(value)
         ]
     if pa.types.is_list(kind):
-        return lambda value: [from_json(each, kind.value_type) for each in value]
+        return lambda value: [from_json(member, kind.value_type) for member in value]
     if pa.types.is_binary(kind):
         return _bytes
     if pa.types.is_string(kind):
@@ -183,9 +183,9 @@ def unstorable(batch: pa.RecordBatch) -> tuple[npt.NDArray[np.int64], str] | Non
     """Finds the first column with values that it can't hold: their rows, ascending, and why."""
     return next(
         (
-            found
+            misfit
             for name, array in zip(batch.schema.names, batch.columns, strict=True)
-            for found in _unstorable(name, array)
+            for misfit in _unstorable(name, array)
         ),
         None,
     )
@@ -199,8 +199,11 @@ def _unstorable(name: str, array: pa.Array) -> Iterator[tuple[npt.NDArray[np.int
         if without is not None:
             yield without
     elif pa.types.is_list(kind):
-        for elements, what in _unstorable(name, array.flatten()):
-            yield np.unique(pc.list_parent_indices(array).take(pa.array(elements)).to_numpy()), what
+        for elements, problem in _unstorable(name, array.flatten()):
+            yield (
+                np.unique(pc.list_parent_indices(array).take(pa.array(elements)).to_numpy()),
+                problem,
+            )
     elif pa.types.is_string(kind):
         # a look at all bytes at once is far cheaper than one at each text
         if (value_buffers(array)[1] == 0).any():
@@ -221,9 +224,9 @@ def _unstorable(name: str, array: pa.Array) -> Iterator[tuple[npt.NDArray[np.int
         )
 
 
-def _rows(wrong: pa.Array, what: str) -> Iterator[tuple[npt.NDArray[np.int64], str]]:
-    if pc.any(wrong).as_py():
-        yield np.flatnonzero(wrong.fill_null(False).to_numpy(zero_copy_only=False)), what
+def _rows(bad_mask: pa.Array, problem: str) -> Iterator[tuple[npt.NDArray[np.int64], str]]:
+    if pc.any(bad_mask).as_py():
+        yield np.flatnonzero(bad_mask.fill_null(False).to_numpy(zero_copy_only=False)), problem
 
 
 _BATCH_ROWS = 2048
@@ -243,32 +246,32 @@ class _Since1970(Loader):
 
 def rows(
     connection: Connection,
-    place: TablePlace,
+    location: TablePlace,
     schema: pa.Schema,
     where: sql.Composable,
     values: Sequence[object],
-    of: sql.Composable | None = None,
+    source: sql.Composable | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """Reads rows of a table with some of its columns, within a transaction.
 
     Args:
         connection: in a transaction.
-        place: the table's.
+        location: the table's.
         schema: the columns to read.
         where: the part of the query behind the table's name.
         values: of the query's placeholders.
-        of: another table to read from.
+        source: another table to read from.
     """
     set_json_loads(partial(json.loads, parse_float=Decimal), connection)
     for name in ("date", "timestamp", "timestamptz"):
         connection.adapters.register_loader(name, _Since1970)
     columns = sql.SQL(", ").join(map(identifier, schema.names))
     with connection.cursor("rows", binary=True) as cursor:
-        query = place.query(
+        query = location.query(
             "SELECT {columns} FROM {rows} {where}",
             columns=columns,
             where=where,
-            rows=of or place.table,
+            rows=source or location.table,
         )
         cursor.execute(query, values)
         while fetched := cursor.fetchmany(_BATCH_ROWS):

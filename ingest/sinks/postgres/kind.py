@@ -45,9 +45,9 @@ def _table(value: str) -> str:
     return value
 
 
-def _own(value: str) -> str:
-    for wrong in name_problems(value, LONGEST):
-        raise ValueError(wrong)
+def _check_own_schema(value: str) -> str:
+    for problem in name_problems(value, LONGEST):
+        raise ValueError(problem)
     if value.startswith("pg_"):
         raise ValueError("must not begin with pg_: those schemas are PostgreSQL's own")
     return value
@@ -76,7 +76,7 @@ class PostgresSection(SinkSection):
             " `<table>_dead`."
         )
     )
-    windrow_schema: Annotated[Text, AfterValidator(_own), Values("a name")] = Field(
+    windrow_schema: Annotated[Text, AfterValidator(_check_own_schema), Values("a name")] = Field(
         default="windrow",
         description=(
             "The schema with windrow's own tables: receipts, and the offsets of committed windows."

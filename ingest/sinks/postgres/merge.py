@@ -81,13 +81,13 @@ def merge(
     merging.load(staged, files)
     merging.keep_the_last()
     merging.drop_late()
-    lost, missing = merging.late_for_kept_values(), 0
+    lost_values, missing = merging.late_for_kept_values(), 0
     if receipt.generation > 0:
-        lost += merging.partial_changes()
+        lost_values += merging.partial_changes()
         if receipt.dead_replay is None:
             missing = merging.missing_keys()
-            lost += merging.kept_later()
-    refuse_unmergeable(receipt.window.key, missing, lost)
+            lost_values += merging.kept_later()
+    refuse_unmergeable(receipt.window.key, missing, lost_values)
     merging.fill_in_kept_values()
     merging.write()
     key = receipt.window.key
@@ -190,7 +190,10 @@ class Merge:
     def kept_later(self) -> int:
         """Counts the keys of which later windows kept values of earlier rows."""
         later = [key for key in self.table.committed() if key > self._key]
-        return sum(one.receipt.kept_keys for one in committed_by_key(self.table, later).values())
+        return sum(
+            committed.receipt.kept_keys
+            for committed in committed_by_key(self.table, later).values()
+        )
 
     def partial_changes(self) -> int:
         """Counts the changes that leave columns alone."""
@@ -203,17 +206,17 @@ class Merge:
         in the list of such columns becomes null when its value is found, and empty where that row
         was deleted.
         """
-        alone = self._connection.execute(
+        unchanged_columns = self._connection.execute(
             self._query("SELECT DISTINCT unnest({unavailable}) FROM {last} w WHERE {leaves}"), ()
         ).fetchall()
-        if not alone:
+        if not unchanged_columns:
             return
         earlier = (
             "(SELECT DISTINCT ON ({key}) * FROM {changes} WHERE ({name} = ANY({unavailable})) IS"
             " NOT TRUE ORDER BY {order})"
         )
-        for (name,) in alone:
-            for others, gone in (
+        for (name,) in unchanged_columns:
+            for others, has_deleted in (
                 (self._query(earlier, order=self._last_first, name=_literal(name)), True),
                 (self.place.table, self._keyed.key.marks),
             ):
@@ -224,7 +227,9 @@ class Merge:
                     others=others,
                     name=_literal(name),
                     column=identifier(name),
-                    gone=sql.SQL("t.{}").format(identifier(DELETED)) if gone else sql.SQL("false"),
+                    gone=sql.SQL("t.{}").format(identifier(DELETED))
+                    if has_deleted
+                    else sql.SQL("false"),
                 )
         self.counts.kept, self.counts.unknown = self._first_row(
             "SELECT count(*) FILTER (WHERE known), count(*) FILTER (WHERE NOT known) FROM (SELECT"
@@ -238,7 +243,7 @@ class Merge:
         numbers: list[int] = []
         hashes: list[int] = []
         for batch in rows(
-            self._connection, self.place, schema, self._query("w WHERE {leaves}"), (), of=_LAST
+            self._connection, self.place, schema, self._query("w WHERE {leaves}"), (), source=_LAST
         ):
             numbers += batch[number].to_pylist()
             hashes += self._keyed.hashes(batch.drop_columns([number])).view(np.int64).tolist()
@@ -252,12 +257,12 @@ class Merge:
 
     def missing_keys(self) -> int:
         """Counts the keys whose last change is the window's and which the attempt lacks."""
-        asked = (
+        query = (
             "SELECT count(*) FROM {others} t WHERE t.{window} = %s AND NOT EXISTS (SELECT FROM"
             " {last} w WHERE {same})"
         )
         return sum(
-            int(self._first_row(asked, self._key, others=others)[0]) for others in self.others()
+            int(self._first_row(query, self._key, others=others)[0]) for others in self.others()
         )
 
     def write(self) -> None:
@@ -267,16 +272,16 @@ class Merge:
             RefusedError: a trigger keeps rows out of the table or in it, adds or deletes some.
         """
         counts, names = self.counts, [identifier(name) for name in self._columns.names]
-        before = self.table.row_counts(self._key)
-        if before is not None:
+        old_counts = self.table.row_counts(self._key)
+        if old_counts is not None:
             (replaced,) = self._first_row(
                 "SELECT count(*) FROM {table} t JOIN {last} w ON {same} WHERE t.{window} = %s",
                 self._key,
             )
         counts.rows_removed, counts.removed = self.counted(
-            "{table} t JOIN {last} w ON {same}", of="t"
+            "{table} t JOIN {last} w ON {same}", alias="t"
         )
-        counts.rows_added, counts.added = self.counted("{last} w WHERE {stays}", of="w")
+        counts.rows_added, counts.added = self.counted("{last} w WHERE {stays}", alias="w")
         if self._keyed.has_tombstones:
             self._execute("DELETE FROM {table} t USING {last} w WHERE {same} AND w.{deleted}")
             if self._first_row(
@@ -287,24 +292,26 @@ class Merge:
         others = [
             identifier(name) for name in self._columns.names if name not in self._keyed.key.columns
         ]
-        taken = self._execute(
+        written_rows = self._execute(
             "INSERT INTO {table} AS t ({names}) SELECT {names} FROM {last} w WHERE {stays} ON"
             " CONFLICT ({key}) DO UPDATE SET {put}",
             names=sql.SQL(", ").join(names),
             put=sql.SQL(", ").join(sql.SQL("{0} = excluded.{0}").format(name) for name in others),
         )
-        refuse_fewer_rows(self.place, taken, counts.rows_added)
-        if before is not None:
-            gained = [counts.rows_added - gone for gone in (replaced, counts.rows_removed)]
-            self.table.refuse_other_counts(self._key, before, *gained)
+        refuse_fewer_rows(self.place, written_rows, counts.rows_added)
+        if old_counts is not None:
+            gained = [
+                counts.rows_added - removed_rows for removed_rows in (replaced, counts.rows_removed)
+            ]
+            self.table.refuse_other_counts(self._key, old_counts, *gained)
 
     def _change_tombstones(self) -> None:
         """Writes a tombstone for each deleted key, and deletes those of keys with a row."""
         changed = self.tombstones_changed
         changed.rows_removed, changed.removed = self.counted(
-            "{tombstones} t JOIN {last} w ON {same}", of="t"
+            "{tombstones} t JOIN {last} w ON {same}", alias="t"
         )
-        changed.rows_added, changed.added = self.counted("{last} w WHERE w.{deleted}", of="w")
+        changed.rows_added, changed.added = self.counted("{last} w WHERE w.{deleted}", alias="w")
         self._execute("DELETE FROM {tombstones} t USING {last} w WHERE {same}")
         self._execute(
             "INSERT INTO {tombstones} ({tombstone})"
@@ -329,19 +336,23 @@ class Merge:
 
         Null means that it isn't.
         """
-        after = sql.SQL('t.{} COLLATE "C" <= {} COLLATE "C"').format(
+        is_later = sql.SQL('t.{} COLLATE "C" <= {} COLLATE "C"').format(
             identifier(self._keyed.window), _literal(self._key)
         )
         if self.dead_replay:
             position = sql.SQL('({0}.{1} COLLATE "C", {0}.{2}, {0}.{3})')
-            mine, other = (
+            change_position, row_position = (
                 position.format(sql.SQL(side), *map(identifier, self._keyed.position))
                 for side in "wt"
             )
-            own = sql.SQL("t.{} = {}").format(identifier(self._keyed.window), _literal(self._key))
-            after = sql.SQL("{} AND (NOT {} OR {} > {})").format(after, own, mine, other)
+            is_own_row = sql.SQL("t.{} = {}").format(
+                identifier(self._keyed.window), _literal(self._key)
+            )
+            is_later = sql.SQL("{} AND (NOT {} OR {} > {})").format(
+                is_later, is_own_row, change_position, row_position
+            )
         if self._keyed.key.version is None:
-            return after
+            return is_later
         new, old = (
             sql.SQL("{}.{}").format(sql.SQL(side), identifier(self._keyed.key.version))
             for side in "wt"
@@ -350,7 +361,7 @@ class Merge:
             "{new} > {old} OR ({new} IS NOT NULL AND {old} IS NULL) OR ({new} IS NOT DISTINCT FROM"
             " {old} AND {after})"
         )
-        return sql.SQL(higher).format(new=new, old=old, after=after)
+        return sql.SQL(higher).format(new=new, old=old, after=is_later)
 
     @property
     def _nth_name(self) -> str:
@@ -395,10 +406,10 @@ class Merge:
         row = self._connection.execute(self._query(text, **names), values).fetchone()
         return row or (0, 0)
 
-    def counted(self, rows_of: str, of: str) -> tuple[int, int]:
+    def counted(self, rows_of: str, alias: str) -> tuple[int, int]:
         """Counts rows, and sums up their hashes."""
         # no value is in this text
-        counts = f"SELECT count(*), coalesce(sum({of}.{{hash}}), 0) FROM {rows_of}"  # noqa: S608
+        counts = f"SELECT count(*), coalesce(sum({alias}.{{hash}}), 0) FROM {rows_of}"  # noqa: S608
         rows, hashes = self._first_row(counts)
         return int(rows), int(hashes)
 

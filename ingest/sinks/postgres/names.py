@@ -51,11 +51,11 @@ def table_name(text: str) -> TableName:
             "must be schema.table, or a table of the schema public; a name with a point in it can't"
             " be used"
         )
-    for wrong in (
+    for problem in (
         *name_problems(name.schema, LONGEST),
         *name_problems(name.table, LONGEST - len(DEAD)),
     ):
-        raise ValueError(wrong)
+        raise ValueError(problem)
     return name
 
 

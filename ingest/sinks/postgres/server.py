@@ -200,8 +200,10 @@ class TablePlace(msgspec.Struct, frozen=True):
 
         It has to be run with values, if only an empty list (`identifier`).
         """
-        own = {name: identifier(self.own, name) for name in OWN_TABLES}
-        return sql.SQL(text).format(table=self.table, own=identifier(self.own), **own, **names)
+        own_tables = {name: identifier(self.own, name) for name in OWN_TABLES}
+        return sql.SQL(text).format(
+            table=self.table, own=identifier(self.own), **own_tables, **names
+        )
 
 
 def refuse_unusable(url: ServerUrl) -> None:
@@ -223,8 +225,11 @@ def refuse_unusable(url: ServerUrl) -> None:
 
 
 def _connect(url: ServerUrl) -> Connection:
-    given = conninfo.conninfo_to_dict(url.text)
-    options = {**{k: v for k, v in _DEFAULTS.items() if k not in given}, "client_encoding": "UTF8"}
+    url_settings = conninfo.conninfo_to_dict(url.text)
+    options = {
+        **{k: v for k, v in _DEFAULTS.items() if k not in url_settings},
+        "client_encoding": "UTF8",
+    }
     with waiting_for(f"a connection to the server {url.place}"):
         return Connection.connect(
             url.text,
@@ -234,25 +239,25 @@ def _connect(url: ServerUrl) -> Connection:
         )
 
 
-def reading(place: TablePlace, stage: Stage = "setup") -> AbstractContextManager[Connection]:
+def reading(location: TablePlace, stage: Stage = "setup") -> AbstractContextManager[Connection]:
     """Opens a connection in a read-only transaction that sees one state of all tables."""
     begin = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
-    return _transaction(place, stage, begin, idle_in_transaction_session_timeout="0")
+    return _transaction(location, stage, begin, idle_in_transaction_session_timeout="0")
 
 
-def writing(place: TablePlace, stage: Stage = "commit") -> AbstractContextManager[Connection]:
+def writing(location: TablePlace, stage: Stage = "commit") -> AbstractContextManager[Connection]:
     """Opens a connection in a transaction that writes, whatever the server's defaults are.
 
     Each of its statements sees all that is committed by then. What isn't committed is rolled back.
     """
     begin = "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE"
     lasts = {"synchronous_commit": "on", "idle_in_transaction_session_timeout": IDLE}
-    return _transaction(place, stage, begin, **_KEEPALIVES, **lasts)
+    return _transaction(location, stage, begin, **_KEEPALIVES, **lasts)
 
 
 @contextmanager
 def _transaction(
-    place: TablePlace, stage: Stage, begin: str, **settings: str
+    location: TablePlace, stage: Stage, begin: str, **settings: str
 ) -> Iterator[Connection]:
     """Opens a connection, and begins a transaction with settings of its own.
 
@@ -262,7 +267,7 @@ def _transaction(
         UnreachableError, SpecError, RefusedError: the server refused it; nothing was committed.
     """
     try:
-        connection = _connect(place.url)
+        connection = _connect(location.url)
         try:
             connection.execute(begin)
             set_local(connection, lock_timeout=LOCK_WAIT, **_PLANNING, **_WHOLE, **settings)
@@ -272,7 +277,7 @@ def _transaction(
                 connection.rollback()
             connection.close()
     except psycopg.Error as error:
-        raised = explained(place, error, stage)
+        raised = explained(location, error, stage)
         if is_lost(error) or error.sqlstate in _RETRIED:
             raised = LostConnectionError(raised.what, stage, raised.do)
         raise raised from error
@@ -280,11 +285,11 @@ def _transaction(
 
 def set_local(connection: Connection, **settings: str) -> None:
     """Sets those of the settings that the server knows, until the end of the transaction."""
-    asked = (
+    query = (
         "SELECT set_config(name, value, true) FROM unnest(%s::text[], %s::text[]) AS s (name,"
         " value) WHERE current_setting(name, true) IS NOT NULL"
     )
-    connection.execute(asked, [[*settings], [*settings.values()]])
+    connection.execute(query, [[*settings], [*settings.values()]])
 
 
 def is_true(
@@ -324,27 +329,27 @@ def is_lost(error: psycopg.Error) -> bool:
     return state not in _KNOWN and (state.startswith("08") or state in _ENDED)
 
 
-def explained(place: TablePlace, error: psycopg.Error, stage: Stage) -> WindrowError:
+def explained(location: TablePlace, error: psycopg.Error, stage: Stage) -> WindrowError:
     """The windrow error for an error of the driver.
 
     Its message quotes no values, unlike the one of the server.
     """
-    url, state = place.url, error.sqlstate or ""
-    why = _lock_holders(place) if state == "55P03" else reason(url, error)
+    url, state = location.url, error.sqlstate or ""
+    cause = _lock_holders(location) if state == "55P03" else reason(url, error)
     advice = tls_advice(str(error)) if not state else None
     if advice is not None:
-        return SpecError(f"the server {url.place} isn't trusted: {why}", stage, advice)
+        return SpecError(f"the server {url.place} isn't trusted: {cause}", stage, advice)
     if state in _KNOWN:
-        kind, what, do = _KNOWN[state]
-        return kind(f"the server {url.place}: {what.format(why)}", stage, do)
+        kind, template, next_step = _KNOWN[state]
+        return kind(f"the server {url.place}: {template.format(cause)}", stage, next_step)
     unable = (
         isinstance(error, psycopg.OperationalError | psycopg.InterfaceError)
         and state[:2] not in _OF_THE_TABLE
     )
     if unable or is_lost(error) or state in {"25006", "57014"}:
-        return UnreachableError(f"the server {url.place} can't be used: {why}", stage, _CHECK)
+        return UnreachableError(f"the server {url.place} can't be used: {cause}", stage, _CHECK)
     return RefusedError(
-        f"the server {url.place} refused it: {why}",
+        f"the server {url.place} refused it: {cause}",
         stage,
         "Nothing was committed. A constraint, an index or a trigger of the table, or somebody's"
         " change of it? Fix that, or refuse such rows by a rule of the schema; then run the window"
@@ -359,13 +364,13 @@ WHERE l.granted AND (l.relation = to_regclass(%s) OR l.transactionid = t.xmax)
 """A session holds up others by a lock on the table, or by a change of its row in `targets`."""
 
 
-def _lock_holders(place: TablePlace) -> str:
+def _lock_holders(location: TablePlace) -> str:
     """Names the sessions that have locks on a table, or on its row in `targets`."""
     pids: list[object] = []
-    with suppress(psycopg.Error), _connect(place.url) as connection:
+    with suppress(psycopg.Error), _connect(location.url) as connection:
         connection.execute("SET lock_timeout = '1s'")
-        names = [place.name.quoted] * 2
-        pids = [pid for (pid,) in connection.execute(place.query(_LOCK_HOLDERS), names)]
+        names = [location.name.quoted] * 2
+        pids = [pid for (pid,) in connection.execute(location.query(_LOCK_HOLDERS), names)]
     return f"pid {first_few(pids) or 'unknown'}"
 
 
@@ -377,8 +382,8 @@ def reason(url: ServerUrl, error: psycopg.Error) -> str:
     state, diag = error.sqlstate, error.diag
     if state is not None and state[:2] in OF_A_ROW and diag.source_file not in _NAMING:
         named = [
-            f"{what} {name}"
-            for what, name in (("constraint", diag.constraint_name), ("column", diag.column_name))
+            f"{noun} {name}"
+            for noun, name in (("constraint", diag.constraint_name), ("column", diag.column_name))
             if name
         ]
         return " ".join([type(error).__name__, *named, f"(SQLSTATE {state})"])

@@ -62,12 +62,12 @@ class ShownNul(DeadLetterLayout, frozen=True):
     """Dead letters whose texts have a symbol in place of NUL, which `text` can't hold."""
 
     def batch(self, rows: pa.RecordBatch, messages: pa.RecordBatch, split: Split) -> pa.RecordBatch:
-        whole = super().batch(rows, messages, split)
+        full_batch = super().batch(rows, messages, split)
         shown = [
             pc.replace_substring(c, "\0", _NUL_SHOWN) if pa.types.is_string(c.type) else c
-            for c in whole.columns
+            for c in full_batch.columns
         ]
-        return pa.RecordBatch.from_arrays(shown, schema=whole.schema)
+        return pa.RecordBatch.from_arrays(shown, schema=full_batch.schema)
 
 
 class PostgresStagerFactory(msgspec.Struct, frozen=True):
@@ -125,23 +125,25 @@ class PostgresStager(FileStager[CopyFile]):
         path = staged_path(
             window_folder(made_by.window, made_by.folder), made_by.layout.attempt, "copy"
         )
-        place = Place(made_by.staging)
-        file = GrowingFile(place, path, CopyWriter(), grouped=False, durable=False)
+        folder = Place(made_by.staging)
+        file = GrowingFile(folder, path, CopyWriter(), grouped=False, durable=False)
         super().__init__(made_by.staging, made_by.layout, split, file)
 
     def _in_file(self, batch: pa.RecordBatch, messages: pa.RecordBatch) -> pa.RecordBatch:
-        found, keyed = unstorable(batch), self._made_by.keyed
-        if found is not None:
-            do = (
+        misfit, keyed = unstorable(batch), self._made_by.keyed
+        if misfit is not None:
+            advice = (
                 "Nothing was committed. Refuse such values by a rule of the schema, so that their"
                 " messages become dead letters; or give the column another type: bytes hold NUL."
             )
-            raise self._unstorable(found[1], do, messages, found[0].tolist())
+            raise self._unstorable(misfit[1], advice, messages, misfit[0].tolist())
         window = pa.repeat(self._made_by.window, batch.num_rows)
-        whole = batch.append_column(self._made_by.window_column, window)
+        staged_batch = batch.append_column(self._made_by.window_column, window)
         if keyed is None:
-            return whole
-        return whole.append_column(HASH.name, pa.array(keyed.hashes(whole).view(np.int64)))
+            return staged_batch
+        return staged_batch.append_column(
+            HASH.name, pa.array(keyed.hashes(staged_batch).view(np.int64))
+        )
 
 
 class CopyFiles(StagedFiles[CopyFile]):
@@ -172,7 +174,7 @@ class CopyFiles(StagedFiles[CopyFile]):
                     size, crc = size + len(block), zlib.crc32(block, crc)
                     yield block
         except FileNotFoundError:
-            raise self._lost(
+            raise self._unusable_error(
                 file,
                 "is gone: did a sweep remove it, or do executors and driver see different folders?",
             ) from None
@@ -184,7 +186,7 @@ class CopyFiles(StagedFiles[CopyFile]):
                 _AGAIN,
             ) from error
         if (size, crc) != (file.size, file.crc):
-            raise self._lost(
+            raise self._unusable_error(
                 file,
                 f"is damaged: its {counted(size, 'byte')} are not the {file.size} that were staged",
             )
@@ -203,13 +205,13 @@ class CopyFiles(StagedFiles[CopyFile]):
         topic, partition, offset = (row[name] for name in self._position)
         return topic.decode(), int.from_bytes(partition), int.from_bytes(offset)
 
-    def _lost(self, file: CopyFile, what: str) -> RefusedError:
-        return RefusedError(f"the staged file {self.uri}/{file.path} {what}", "commit", _AGAIN)
+    def _unusable_error(self, file: CopyFile, state: str) -> RefusedError:
+        return RefusedError(f"the staged file {self.uri}/{file.path} {state}", "commit", _AGAIN)
 
 
 def copy_in(
     connection: Connection,
-    place: TablePlace,
+    location: TablePlace,
     staged: CopyFiles,
     files: Sequence[CopyFile],
     into: sql.Identifier | None = None,
@@ -218,7 +220,7 @@ def copy_in(
 
     Args:
         connection: in a transaction, which must be rolled back if this raises.
-        place: the table's.
+        location: the table's.
         staged: the folder of the files.
         files: the files to copy.
         into: another table with these columns, to copy into.
@@ -228,28 +230,30 @@ def copy_in(
         UnreachableError: a file can't be read.
     """
     for file in files:
-        table = into or sql.Identifier(place.name.schema, place.name.table)
-        refuse_fewer_rows(place, _copied(connection, place, table, staged, file), file.rows)
+        table = into or sql.Identifier(location.name.schema, location.name.table)
+        refuse_fewer_rows(
+            location, _copy_file(connection, location, table, staged, file), file.rows
+        )
 
 
-def refuse_fewer_rows(place: TablePlace, taken: int, rows: int) -> None:
+def refuse_fewer_rows(location: TablePlace, written_rows: int, rows: int) -> None:
     """Refuses a table that took fewer rows than it was given.
 
     Raises:
         RefusedError: a trigger or a rule of the table kept some out.
     """
-    if taken != rows:
+    if written_rows != rows:
         raise RefusedError(
-            f"{place} took {taken} of {counted(rows, 'row')}: a trigger or a rule of the"
+            f"{location} took {written_rows} of {counted(rows, 'row')}: a trigger or a rule of the"
             f" table keeps rows out",
             "commit",
             "Nothing was committed. Take it off, then run the window again.",
         )
 
 
-def _copied(
+def _copy_file(
     connection: Connection,
-    place: TablePlace,
+    location: TablePlace,
     table: sql.Identifier,
     staged: CopyFiles,
     file: CopyFile,
@@ -264,7 +268,7 @@ def _copied(
     names = sql.SQL(", ").join(map(sql.Identifier, file.columns))
     # it is run without values, so no percent sign needs to be escaped (`identifier`)
     statement = sql.SQL("COPY {} ({}) FROM STDIN (FORMAT binary)").format(table, names)
-    lost: RefusedError | UnreachableError | None = None
+    file_error: RefusedError | UnreachableError | None = None
     try:
         with connection.cursor() as cursor:
             with cursor.copy(statement) as copy:
@@ -272,17 +276,17 @@ def _copied(
                     for block in staged.blocks(file):
                         copy.write(block)
                 except (RefusedError, UnreachableError) as error:
-                    lost = error
+                    file_error = error
                     raise
             return cursor.rowcount
     except psycopg.Error as error:
-        if lost is not None:  # the server's error is about the same bytes
-            raise lost from None
+        if file_error is not None:  # the server's error is about the same bytes
+            raise file_error from None
         # in the server's language: COPY orders, line 3
         line = re.search(r"^COPY .*?, \w+ (\d+)", error.diag.context or "", re.MULTILINE)
         if line is None or (error.sqlstate or "")[:2] not in OF_A_ROW:
             raise
-        refused = explained(place, error, "commit")
+        refused = explained(location, error, "commit")
         with suppress(OSError, ValueError):  # the file may be gone or damaged by now
             refused.topic, refused.partition, refused.offset = staged.position(file, int(line[1]))
         raise refused from error

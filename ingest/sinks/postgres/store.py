@@ -111,8 +111,8 @@ class PostgresStore:
     def columns(self, rows: pa.Schema) -> pa.Schema:
         if self.keyed is None:
             return table_schema(rows, self.metadata)
-        whole = table_schema(rows.append(HASH), self.metadata)
-        return whole.with_metadata(self.keyed.key_properties)
+        keyed_columns = table_schema(rows.append(HASH), self.metadata)
+        return keyed_columns.with_metadata(self.keyed.key_properties)
 
     def check_write(self) -> None:
         refuse_unwritable(self.staged.uri, "sink.staging")
@@ -128,20 +128,22 @@ class PostgresStore:
     @contextmanager
     def reading(self) -> Iterator[PostgresState | None]:
         with server.reading(self.table) as connection:
-            found = catalog.table_at(connection, self.table)
-            if found is not None and found.target is None:
+            existing = catalog.table_at(connection, self.table)
+            if existing is not None and existing.target is None:
                 refuse_others_rows(connection, self.table)
-            yield self._state(connection, found)
+            yield self._state(connection, existing)
 
     @contextmanager
     def writing(self) -> Iterator[PostgresState | None]:
         with server.writing(self.table) as connection:
             yield self._state(connection, catalog.table_at(connection, self.table, lock=True))
 
-    def _state(self, connection: Connection, found: ExistingTable | None) -> PostgresState | None:
-        if found is None or found.target is None:
+    def _state(
+        self, connection: Connection, existing: ExistingTable | None
+    ) -> PostgresState | None:
+        if existing is None or existing.target is None:
             return None
-        return PostgresState(self, connection, found.target, found.columns)
+        return PostgresState(self, connection, existing.target, existing.columns)
 
     def stager(self, layout: Layout, window: Window) -> PostgresStagerFactory:
         if isinstance(layout, DeadLetterLayout):
@@ -175,9 +177,11 @@ class PostgresState(BoundTable):
         self, window: Window | None, names: Sequence[str] | None = None
     ) -> Iterator[pa.RecordBatch]:
         """Leaves out the hashes: verification compares the values themselves with receipts."""
-        held = self.target.columns
-        some = [name for name in held.names if self._store.keyed is None or name != HASH.name]
-        schema = pa.schema([held.field(name) for name in names or some])
+        columns = self.target.columns
+        row_columns = [
+            name for name in columns.names if self._store.keyed is None or name != HASH.name
+        ]
+        schema = pa.schema([columns.field(name) for name in names or row_columns])
         if window is None:
             return rows(self.connection, self.place, schema, sql.SQL(""), ())
         where = sql.SQL("WHERE {} = %s").format(identifier(self.target.window_column))
@@ -211,13 +215,15 @@ class PostgresState(BoundTable):
         if keyed is not None and receipt is not None:
             receipt = merge(self, keyed, columns, receipt, staged, files)
         else:
-            before = self.row_counts(key)
+            old_counts = self.row_counts(key)
             if change.replaces:
                 self.delete_rows(key)
             copy_in(self.connection, self.place, staged, files)
-            if before is not None:
-                gained = sum(file.rows for file in files) - (before[0] if change.replaces else 0)
-                self.refuse_other_counts(key, before, gained, gained)
+            if old_counts is not None:
+                gained = sum(file.rows for file in files) - (
+                    old_counts[0] if change.replaces else 0
+                )
+                self.refuse_other_counts(key, old_counts, gained, gained)
         if files:
             self.summarize()
         if receipt is not None:
@@ -240,9 +246,9 @@ class PostgresState(BoundTable):
         keyed = self._store.keyed
         if keyed is not None and keyed.has_tombstones:
             name = tombstones_name(self.place, self.target)
-            place = TablePlace(self.place.url, name, self.place.own)
+            tombstones_location = TablePlace(self.place.url, name, self.place.own)
             columns = pa.schema([self.target.columns.field(name) for name in keyed.tombstone])
-            yield from rows(self.connection, place, columns, sql.SQL(""), ())
+            yield from rows(self.connection, tombstones_location, columns, sql.SQL(""), ())
 
     def lost_tombstones(
         self, receipts: Sequence[Receipt]

@@ -24,12 +24,12 @@ _DO_ROUTE = (
 
 
 class RoutedAudit:
-    """`ports.sink.Audit` over several tables; `other` is the one with the receipts."""
+    """`ports.sink.Audit` over several tables; `default_sink` is the one with the receipts."""
 
-    def __init__(self, tables: Sequence[Sink], other: Sink) -> None:
-        self._tables, self._other = tables, other
-        self._audits = [sink.audit() for sink in (*tables, other)]
-        self.lists = [one for audit in self._audits for one in audit.lists]
+    def __init__(self, tables: Sequence[Sink], default_sink: Sink) -> None:
+        self._tables, self._default_sink = tables, default_sink
+        self._audits = [sink.audit() for sink in (*tables, default_sink)]
+        self.lists = [receipt_list for audit in self._audits for receipt_list in audit.lists]
 
     @property
     def metadata(self) -> Mapping[str, str]:
@@ -42,28 +42,29 @@ class RoutedAudit:
 
     def receipts(self) -> Iterator[Committed | Unreadable]:
         """Receipts of all windows; a window whose tables don't agree is unreadable."""
-        known = set()
+        known_keys = set()
         tables = [
             (sink.identity, _by_key(audit))
             for sink, audit in zip(self._tables, self._audits[:-1], strict=True)
         ]
-        for found in self._audits[-1].receipts():
-            if isinstance(found, Unreadable):
-                known.add(found.key)
-                yield found
+        for committed in self._audits[-1].receipts():
+            if isinstance(committed, Unreadable):
+                known_keys.add(committed.key)
+                yield committed
             else:
-                known.add(found.receipt.window.key)
-                yield _checked(found, tables)
-        for name, held in tables:
-            for key in sorted(held.keys() - known):
-                known.add(key)
-                what = (
-                    f"window {key} is in {name} and not in {self._other.identity}: a run of it"
+                known_keys.add(committed.receipt.window.key)
+                yield _check_tables(committed, tables)
+        for name, receipt_by_key in tables:
+            for key in sorted(receipt_by_key.keys() - known_keys):
+                known_keys.add(key)
+                message = (
+                    f"window {key} is in {name} and not in {self._default_sink.identity}: a run"
+                    " of it"
                     " ended between two tables"
                 )
                 yield Unreadable(
                     key,
-                    what,
+                    message,
                     "Run the window again: it is read from the same offsets, and tables that have"
                     " it already keep their rows.",
                 )
@@ -78,15 +79,15 @@ class RoutedAudit:
         """
         by_tp: dict[TopicPartition, list[RowsHeld]] = defaultdict(list)
         for audit in self._audits:
-            for held in audit.rows_held(window):
-                by_tp[TopicPartition(held.topic, held.partition)].append(held)
+            for split_rows in audit.rows_held(window):
+                by_tp[TopicPartition(split_rows.topic, split_rows.partition)].append(split_rows)
         shared = (
-            {tp for tp, held in by_tp.items() if len(held) > 1}
+            {tp for tp, held_rows in by_tp.items() if len(held_rows) > 1}
             if self._has_wide_messages(window)
             else set()
         )
-        offsets = _distinct(self.contents(window), self.metadata, shared) if shared else {}
-        return [_summed(held, offsets.get(tp)) for tp, held in sorted(by_tp.items())]
+        offsets = _count_distinct(self.contents(window), self.metadata, shared) if shared else {}
+        return [_sum_rows(held_rows, offsets.get(tp)) for tp, held_rows in sorted(by_tp.items())]
 
     def contents(self, window: Window) -> Iterator[pa.RecordBatch]:
         return (batch for audit in self._audits for batch in audit.contents(window))
@@ -97,7 +98,7 @@ class RoutedAudit:
 
     def _has_wide_messages(self, window: Window) -> bool:
         """Returns whether a message of the window became several rows."""
-        committed = self._other.look(window)
+        committed = self._default_sink.look(window)
         return (
             committed is not None
             and committed.receipt.counts.rows != committed.receipt.counts.valid
@@ -106,49 +107,51 @@ class RoutedAudit:
 
 def _by_key(audit: Audit) -> dict[str, Receipt | Unreadable]:
     return {
-        found.key if isinstance(found, Unreadable) else found.receipt.window.key: _receipt(found)
-        for found in audit.receipts()
+        committed.key
+        if isinstance(committed, Unreadable)
+        else committed.receipt.window.key: _receipt(committed)
+        for committed in audit.receipts()
     }
 
 
-def _receipt(found: Committed | Unreadable) -> Receipt | Unreadable:
-    return found if isinstance(found, Unreadable) else found.receipt
+def _receipt(committed: Committed | Unreadable) -> Receipt | Unreadable:
+    return committed if isinstance(committed, Unreadable) else committed.receipt
 
 
-def _checked(
+def _check_tables(
     committed: Committed, tables: Sequence[tuple[str, Mapping[str, Receipt | Unreadable]]]
 ) -> Committed | Unreadable:
     """Returns a window's receipt if each table that it names has these rows."""
     receipt, by_name = committed.receipt, dict(tables)
-    for said in receipt.routed:
-        held = by_name.get(said.table, {}).get(receipt.window.key)
-        if isinstance(held, Unreadable):
-            return msgspec.structs.replace(held, do=_DO_ROUTE)
-        if held is None and not said.rows:
+    for routed_rows in receipt.routed:
+        table_receipt = by_name.get(routed_rows.table, {}).get(receipt.window.key)
+        if isinstance(table_receipt, Unreadable):
+            return msgspec.structs.replace(table_receipt, do=_DO_ROUTE)
+        if table_receipt is None and not routed_rows.rows:
             continue
         if (
-            held is None
-            or held.generation != receipt.generation
-            or routed(said.table, held) != said
+            table_receipt is None
+            or table_receipt.generation != receipt.generation
+            or routed(routed_rows.table, table_receipt) != routed_rows
         ):
-            named = said.table in by_name
-            has = (
+            named = routed_rows.table in by_name
+            state = (
                 "no route names now"
                 if not named
                 else "doesn't have it"
-                if held is None
+                if table_receipt is None
                 else (
-                    f"has generation {held.generation} of it with"
-                    f" {counted(held.counts.rows, 'row')}"
+                    f"has generation {table_receipt.generation} of it with"
+                    f" {counted(table_receipt.counts.rows, 'row')}"
                 )
             )
-            what = (
+            message = (
                 f"window {receipt.window.key}, generation {receipt.generation}, has"
-                f" {counted(said.rows, 'row')} in {said.table}, which {has}"
+                f" {counted(routed_rows.rows, 'row')} in {routed_rows.table}, which {state}"
             )
             return Unreadable(
                 receipt.window.key,
-                what,
+                message,
                 f"windrow replay SPEC --window {receipt.window.key} reads the window again and"
                 " brings all tables to one generation."
                 if named
@@ -157,8 +160,10 @@ def _checked(
     return committed
 
 
-def _distinct(
-    batches: Iterator[pa.RecordBatch], names: Mapping[str, str], wanted: set[TopicPartition]
+def _count_distinct(
+    batches: Iterator[pa.RecordBatch],
+    names: Mapping[str, str],
+    topic_partitions: set[TopicPartition],
 ) -> dict[TopicPartition, int]:
     """Counts the distinct offsets of some topic-partitions; takes eight bytes a row."""
     topic, partition, offset = columns = [names[name] for name in ("topic", "partition", "offset")]
@@ -168,20 +173,20 @@ def _distinct(
         .group_by([topic, partition])
         .aggregate([(offset, "count_distinct")])
     )
-    found = {
+    distinct_counts = {
         TopicPartition(g[topic], g[partition]): g[f"{offset}_count_distinct"]
         for g in counted.to_pylist()
     }
-    return {tp: count for tp, count in found.items() if tp in wanted}
+    return {tp: count for tp, count in distinct_counts.items() if tp in topic_partitions}
 
 
-def _summed(held: Sequence[RowsHeld], offsets: int | None) -> RowsHeld:
-    first = held[0]
+def _sum_rows(held_rows: Sequence[RowsHeld], offsets: int | None) -> RowsHeld:
+    first = held_rows[0]
     return RowsHeld(
         first.topic,
         first.partition,
-        sum(h.rows for h in held),
-        sum(h.offsets for h in held) if offsets is None else offsets,
-        min(h.lowest for h in held),
-        max(h.highest for h in held),
+        sum(h.rows for h in held_rows),
+        sum(h.offsets for h in held_rows) if offsets is None else offsets,
+        min(h.lowest for h in held_rows),
+        max(h.highest for h in held_rows),
     )

@@ -90,12 +90,12 @@ class RoutesSection(SinkSection):
         if written.get("by") in {"column", "header"} and written.get("name") is None:
             yield ("name",), f"is missing: which {written['by']} leads to a table"
         yield from _keyed(("other",), section_of(written, "other"))
-        tables, seen = written.get("tables"), set[str]()
+        tables, seen_values = written.get("tables"), set[str]()
         for number, table in enumerate(tables if isinstance(tables, list | tuple) else ()):
             for value in names_in(table.get("values")) if isinstance(table, Mapping) else ():
-                if value in seen:
+                if value in seen_values:
                     yield ("tables", number, "values"), f"{value} leads to another table already"
-                seen.add(value)
+                seen_values.add(value)
 
     def place(self, folder: Path) -> str:
         """Place of the table with the receipts."""
@@ -120,8 +120,8 @@ class RoutesSection(SinkSection):
             )
             for route in self.tables
         ]
-        other = checked_answer(self.other, self.other.make(rows, metadata, folder), "stager")
-        return RoutedSink(self.by, self.name or "", routes, other, rows, metadata)
+        default_sink = checked_answer(self.other, self.other.make(rows, metadata, folder), "stager")
+        return RoutedSink(self.by, self.name or "", routes, default_sink, rows, metadata)
 
     def dead_place(self, folder: Path) -> str:
         return self.other.dead_place(folder)

@@ -36,17 +36,19 @@ class TableRows(msgspec.Struct, frozen=True):
 
 def parts_for(table: str, staged: Sequence[Staged]) -> dict[Range, TableRows]:
     """Rows of one table, by the splits' ranges."""
-    every = ((s, msgspec.json.decode(word, type=TableRows)) for s in staged for word in s.rows)
+    table_parts = (
+        (s, msgspec.json.decode(word, type=TableRows)) for s in staged for word in s.rows
+    )
     return {
         (s.split.topic, s.split.partition, s.split.start, s.split.stop): part
-        for s, part in every
+        for s, part in table_parts
         if part.table == table
     }
 
 
 def staged_for(parts: Mapping[Range, TableRows], staged: Sequence[Staged]) -> list[Staged]:
     """Results of tasks for one table, with the table's own committables and counts."""
-    mine = (
+    own_parts = (
         (s, parts.get((s.split.topic, s.split.partition, s.split.start, s.split.stop)))
         for s in staged
     )
@@ -57,12 +59,12 @@ def staged_for(parts: Mapping[Range, TableRows], staged: Sequence[Staged]) -> li
             rows=() if part is None else part.committables,
             dead=(),
         )
-        for s, part in mine
+        for s, part in own_parts
     ]
 
 
 def receipt_for(
-    parts: Mapping[Range, TableRows], whole: Receipt, newest: Receipt | None
+    parts: Mapping[Range, TableRows], receipt: Receipt, newest: Receipt | None
 ) -> Receipt:
     """Receipt of one table: the window's, with other tables' messages counted as filtered.
 
@@ -71,23 +73,23 @@ def receipt_for(
     """
     adds = (
         newest is not None
-        and whole.dead_replay is not None
-        and newest.generation < whole.generation
+        and receipt.dead_replay is not None
+        and newest.generation < receipt.generation
     )
     base = {_range(s): s for s in newest.splits} if newest is not None and adds else {}
-    splits = tuple(_counts(s, parts.get(_range(s)), base.get(_range(s))) for s in whole.splits)
+    splits = tuple(_counts(s, parts.get(_range(s)), base.get(_range(s))) for s in receipt.splits)
     dead_replay = (
-        msgspec.structs.replace(whole.dead_replay, of=newest.attempt)
-        if newest is not None and whole.dead_replay is not None
+        msgspec.structs.replace(receipt.dead_replay, of=newest.attempt)
+        if newest is not None and receipt.dead_replay is not None
         else None
     )
     return msgspec.structs.replace(
-        whole, splits=splits, counts=Counts.total(splits), dead_replay=dead_replay
+        receipt, splits=splits, counts=Counts.total(splits), dead_replay=dead_replay
     )
 
 
 def expected(
-    table: str, parts: Mapping[Range, TableRows], receipt: Receipt, before: Receipt | None
+    table: str, parts: Mapping[Range, TableRows], receipt: Receipt, older: Receipt | None
 ) -> Routed:
     """Rows and checksum that a table must have of a window.
 
@@ -97,9 +99,9 @@ def expected(
         sum(part.rows for part in parts.values()),
         sum(int(part.checksum, 16) for part in parts.values()),
     )
-    for had in before.routed if before is not None and receipt.dead_replay is not None else ():
-        if had.table == table:
-            rows, checksum = rows + had.rows, checksum + int(had.checksum, 16)
+    for older_rows in older.routed if older is not None and receipt.dead_replay is not None else ():
+        if older_rows.table == table:
+            rows, checksum = rows + older_rows.rows, checksum + int(older_rows.checksum, 16)
     return Routed(table, rows, checksum_text(checksum))
 
 
@@ -122,7 +124,7 @@ def routed(table: str, receipt: Receipt) -> Routed:
     return Routed(table, receipt.counts.rows, checksum_text(checksum))
 
 
-def _counts(whole: SplitCounts, part: TableRows | None, base: SplitCounts | None) -> SplitCounts:
+def _counts(counts: SplitCounts, part: TableRows | None, base: SplitCounts | None) -> SplitCounts:
     rows, messages, checksum = (
         (0, 0, 0) if part is None else (part.rows, part.messages, int(part.checksum, 16))
     )
@@ -133,12 +135,12 @@ def _counts(whole: SplitCounts, part: TableRows | None, base: SplitCounts | None
             checksum + int(base.checksums.rows, 16),
         )
     return msgspec.structs.replace(
-        whole,
+        counts,
         valid=messages,
-        filtered=whole.filtered + whole.valid - messages,
+        filtered=counts.filtered + counts.valid - messages,
         rows=rows,
         rows_staged=rows,
-        checksums=Checksums(checksum_text(checksum), whole.checksums.dead),
+        checksums=Checksums(checksum_text(checksum), counts.checksums.dead),
     )
 
 

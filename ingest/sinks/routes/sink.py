@@ -87,25 +87,25 @@ class RoutedSink:
 
     def __init__(
         self,
-        by: By,
+        routed_by: By,
         name: str,
         routes: Sequence[tuple[Rule, Sink]],
-        other: Sink,
+        default_sink: Sink,
         rows: pa.Schema | Callable[[], pa.Schema],
         metadata: Mapping[str, str],
     ) -> None:
         self._router, self._tables = (
-            Router(by, name, tuple(rule for rule, _ in routes)),
+            Router(routed_by, name, tuple(rule for rule, _ in routes)),
             tuple(sink for _, sink in routes),
         )
-        self._other, self._load = other, rows
+        self._other, self._load = default_sink, rows
         self.metadata = dict(metadata)
-        refuse_not_apart(self._tables, other)
+        refuse_not_apart(self._tables, default_sink)
         if isinstance(rows, pa.Schema):
             self._router.check_columns(rows)
 
     @property
-    def _every(self) -> tuple[Sink, ...]:
+    def _all_sinks(self) -> tuple[Sink, ...]:
         return (*self._tables, self._other)
 
     @cached_property
@@ -128,17 +128,17 @@ class RoutedSink:
         return self._other.is_at(identity)
 
     def refuse_unwritable(self) -> None:
-        for sink in self._every:
+        for sink in self._all_sinks:
             sink.refuse_unwritable()
 
     def owners(self) -> Mapping[str, TableOwner | None]:
         return {sink.identity: sink.owner() for sink in self._tables}
 
     def places(self) -> Sequence[str]:
-        return [place for sink in self._every for place in sink.places()]
+        return [location for sink in self._all_sinks for location in sink.places()]
 
     def warnings(self) -> Sequence[str]:
-        return [warning for sink in self._every for warning in sink.warnings()]
+        return [warning for sink in self._all_sinks for warning in sink.warnings()]
 
     def owner(self) -> TableOwner | None:
         return self._other.owner()
@@ -153,7 +153,7 @@ class RoutedSink:
         assert self._checked_router
         return [
             f"{sink.identity}: {change}"
-            for sink in self._every
+            for sink in self._all_sinks
             for change in sink.columns_to_come()
         ]
 
@@ -169,19 +169,19 @@ class RoutedSink:
         A table that was added later lacks windows, too: those before its first one. Of these the
         newest receipt alone is read, which names the table only if that had the window.
         """
-        whole = self._other.committed(windows)
+        committed_windows = self._other.committed(windows)
         for sink in self._tables:
-            held = sink.committed(sorted(whole))
-            absent = sorted(whole - held)
-            first = bisect(absent, min(held)) if held else 0
+            table_windows = sink.committed(sorted(committed_windows))
+            absent = sorted(committed_windows - table_windows)
+            first = bisect(absent, min(table_windows)) if table_windows else 0
             if first and _rows_in(sink, self.look(absent[first - 1])) is not None:
                 first = 0
-            whole -= {
-                one.receipt.window
-                for one in self._other.looks(absent[first:])
-                if one is not None and _rows_in(sink, one)
+            committed_windows -= {
+                committed.receipt.window
+                for committed in self._other.looks(absent[first:])
+                if committed is not None and _rows_in(sink, committed)
             }
-        return whole
+        return committed_windows
 
     def receipts(self) -> Iterator[Committed]:
         return self._other.receipts()
@@ -198,7 +198,7 @@ class RoutedSink:
     def stager(self, plan: Plan, generation: int, attempt: str) -> RoutedStagerFactory:
         return RoutedStagerFactory(
             self._checked_router,
-            tuple((s.identity, s.stager(plan, generation, attempt)) for s in self._every),
+            tuple((s.identity, s.stager(plan, generation, attempt)) for s in self._all_sinks),
         )
 
     def progress_folder(self) -> ProgressFolder | None:
@@ -212,16 +212,16 @@ class RoutedSink:
                 rows of it.
         """
         receipt = msgspec.structs.replace(receipt, routed=())
-        held = self._other.look(receipt.window)
-        if already_committed(receipt, held) is None:
-            self._refuse_left_behind(receipt, held)
+        newest = self._other.look(receipt.window)
+        if already_committed(receipt, newest) is None:
+            self._refuse_left_behind(receipt, newest)
             self._refuse_conflicts(receipt)
             entries = []
             for sink in self._tables:
-                mine = self._commit_to(sink, receipt, staged, held)
-                if isinstance(mine, Unknown):
-                    return mine
-                entries.append(routed(sink.identity, mine))
+                table_receipt = self._commit_to(sink, receipt, staged, newest)
+                if isinstance(table_receipt, Unknown):
+                    return table_receipt
+                entries.append(routed(sink.identity, table_receipt))
                 crash_point("commit.between")
             receipt = msgspec.structs.replace(receipt, routed=tuple(entries))
         return self._other.commit(
@@ -232,28 +232,32 @@ class RoutedSink:
         return RoutedAudit(self._tables, self._other)
 
     def sweep(self, older_than: timedelta, *, dry_run: bool = False) -> list[str]:
-        return [what for sink in self._every for what in sink.sweep(older_than, dry_run=dry_run)]
+        return [
+            removed
+            for sink in self._all_sinks
+            for removed in sink.sweep(older_than, dry_run=dry_run)
+        ]
 
     def _commit_to(
-        self, sink: Sink, receipt: Receipt, staged: Sequence[Staged], whole: Committed | None
+        self, sink: Sink, receipt: Receipt, staged: Sequence[Staged], newest: Committed | None
     ) -> Receipt | Unknown:
         """Commits this generation to one table; returns the table's receipt."""
         parts = parts_for(sink.identity, staged)
-        held = self._caught_up(sink, receipt, whole)
-        if isinstance(held, Unknown):
-            return held
-        outcome = sink.commit(receipt_for(parts, receipt, held), staged_for(parts, staged))
+        table_newest = self._catch_up(sink, receipt, newest)
+        if isinstance(table_newest, Unknown):
+            return table_newest
+        outcome = sink.commit(receipt_for(parts, receipt, table_newest), staged_for(parts, staged))
         if isinstance(outcome, Unknown):
             return Unknown(f"{sink.identity}: {outcome.why}")
         if isinstance(outcome, AlreadyDone):
-            wanted = expected(
-                sink.identity, parts, receipt, None if whole is None else whole.receipt
+            expected_rows = expected(
+                sink.identity, parts, receipt, None if newest is None else newest.receipt
             )
-            _refuse_other_rows(wanted, receipt, outcome.committed.receipt)
+            _refuse_other_rows(expected_rows, receipt, outcome.committed.receipt)
         return outcome.committed.receipt
 
-    def _caught_up(
-        self, sink: Sink, receipt: Receipt, whole: Committed | None
+    def _catch_up(
+        self, sink: Sink, receipt: Receipt, newest: Committed | None
     ) -> Receipt | Unknown | None:
         """Returns a table's newest receipt of the window.
 
@@ -261,24 +265,24 @@ class RoutedSink:
         without rows.
         """
         committed = sink.look(receipt.window)
-        held = None if committed is None else committed.receipt
+        table_receipt = None if committed is None else committed.receipt
         missing = (
-            range(-1 if held is None else held.generation, receipt.generation - 1)
-            if whole is not None
+            range(-1 if table_receipt is None else table_receipt.generation, receipt.generation - 1)
+            if newest is not None
             else range(0)
         )
         for below in missing:
-            assert whole is not None
-            outcome = sink.commit(emptied(whole.receipt, below + 1), [])
+            assert newest is not None
+            outcome = sink.commit(emptied(newest.receipt, below + 1), [])
             if isinstance(outcome, Unknown):
                 return Unknown(f"{sink.identity}: {outcome.why}")
-            held = outcome.committed.receipt
-        return held
+            table_receipt = outcome.committed.receipt
+        return table_receipt
 
-    def _refuse_left_behind(self, receipt: Receipt, held: Committed | None) -> None:
+    def _refuse_left_behind(self, receipt: Receipt, newest: Committed | None) -> None:
         """Refuses to replace a window with rows in a table that no route names any more."""
-        names = {sink.identity for sink in self._every}
-        for table in () if held is None else held.receipt.routed:
+        names = {sink.identity for sink in self._all_sinks}
+        for table in () if newest is None else newest.receipt.routed:
             if table.table not in names and table.rows:
                 raise RefusedError(
                     f"window {receipt.window.key} has {counted(table.rows, 'row')} in"
@@ -294,30 +298,42 @@ class RoutedSink:
         A table with all windows refuses an overlap by itself. One that was added later doesn't have
         all windows, and then all receipts are read. The adjacent windows show which case it is.
         """
-        before, after = neighbours = receipt.adjacent_windows
-        asked = [window for window in neighbours if window is not None]
-        seen = dict(zip(asked, self._other.looks(asked), strict=True))
-        refuse_gap(receipt.plan, None if before is None else seen[before], seen[after])
-        committed = [held is not None for held in seen.values()]
+        previous, following = neighbours = receipt.adjacent_windows
+        adjacent = [window for window in neighbours if window is not None]
+        committed_by_window = dict(zip(adjacent, self._other.looks(adjacent), strict=True))
+        refuse_gap(
+            receipt.plan,
+            None if previous is None else committed_by_window[previous],
+            committed_by_window[following],
+        )
+        committed = [existing is not None for existing in committed_by_window.values()]
         if any(committed) and all(
-            [held is not None for held in sink.looks(asked)] == committed for sink in self._tables
+            [existing is not None for existing in sink.looks(adjacent)] == committed
+            for sink in self._tables
         ):
             return
-        refuse_overlap(receipt.plan, (held.receipt for held in self._other.receipts()))
+        refuse_overlap(
+            receipt.plan,
+            (committed_window.receipt for committed_window in self._other.receipts()),
+        )
 
 
-def _rows_in(sink: Sink, held: Committed | None) -> int | None:
+def _rows_in(sink: Sink, newest: Committed | None) -> int | None:
     """The number of a window's rows in a table; None if its receipt doesn't name the table."""
-    entries = () if held is None else held.receipt.routed
-    return {one.table: one.rows for one in entries}.get(sink.identity)
+    entries = () if newest is None else newest.receipt.routed
+    return {table_rows.table: table_rows.rows for table_rows in entries}.get(sink.identity)
 
 
-def _refuse_other_rows(wanted: Routed, proposed: Receipt, held: Receipt) -> None:
+def _refuse_other_rows(expected_rows: Routed, proposed: Receipt, table_receipt: Receipt) -> None:
     """Refuses a table whose rows of this generation aren't those of this attempt."""
-    if held.generation > proposed.generation or routed(wanted.table, held) == wanted:
+    if (
+        table_receipt.generation > proposed.generation
+        or routed(expected_rows.table, table_receipt) == expected_rows
+    ):
         return
     raise RefusedError(
-        f"{wanted.table} has rows of window {proposed.window.key} by attempt {held.attempt} that"
+        f"{expected_rows.table} has rows of window {proposed.window.key} by attempt"
+        f" {table_receipt.attempt} that"
         " are not those of this one",
         "commit",
         "That attempt ended before the window was committed everywhere, and the schema, a transform"
@@ -326,7 +342,7 @@ def _refuse_other_rows(wanted: Routed, proposed: Receipt, held: Receipt) -> None
     )
 
 
-def refuse_not_apart(tables: Sequence[Sink], other: Sink) -> None:
+def refuse_not_apart(tables: Sequence[Sink], default_sink: Sink) -> None:
     """Refuses routes to the same table, or to tables in each other's folders, also through links.
 
     A second commit to one table would find the window there already, and leave out its rows. A
@@ -335,17 +351,17 @@ def refuse_not_apart(tables: Sequence[Sink], other: Sink) -> None:
     Raises:
         SpecError: the error names the two.
     """
-    every = (*tables, other)
-    for one, another in combinations(every, 2):
-        if one.identity == another.identity or one.is_at(another.identity):
+    sinks = (*tables, default_sink)
+    for sink, another in combinations(sinks, 2):
+        if sink.identity == another.identity or sink.is_at(another.identity):
             raise SpecError(
-                f"two routes lead to {one.identity}",
+                f"two routes lead to {sink.identity}",
                 "spec",
                 "Put their values under one route, or name another table.",
             )
     folders = [
-        *_folders(sink.identity for sink in every),
-        *(Place(folder).dead.uri for folder in _folders([other.identity])),
+        *_folders(sink.identity for sink in sinks),
+        *(Place(folder).dead.uri for folder in _folders([default_sink.identity])),
     ]
     for one_folder, another_folder in combinations(folders, 2):
         if _overlap(one_folder, another_folder):
@@ -361,11 +377,11 @@ def refuse_not_apart(tables: Sequence[Sink], other: Sink) -> None:
 def _folders(identities: Iterable[str]) -> list[str]:
     """Folders of those tables that are folders: their identities without the kind."""
     places = (identity.partition(":")[2] for identity in identities)
-    return [place for place in places if is_url(place) or Path(place).is_absolute()]
+    return [folder for folder in places if is_url(folder) or Path(folder).is_absolute()]
 
 
-def _overlap(one: str, another: str) -> bool:
+def _overlap(folder: str, another: str) -> bool:
     first, second = (
-        f"{place if is_url(place) else os.path.realpath(place)}/" for place in (one, another)
+        f"{path if is_url(path) else os.path.realpath(path)}/" for path in (folder, another)
     )
     return first.startswith(second) or second.startswith(first)

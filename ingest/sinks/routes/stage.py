@@ -44,13 +44,13 @@ class Rule(msgspec.Struct, frozen=True):
     def takes(self, texts: pa.Array) -> npt.NDArray[np.bool_]:
         """Mask of the texts, or bytes, that the rule takes; none of them is null."""
         if self.pattern is not None:
-            taken = pc.match_substring_regex(texts, _anchored(self.pattern))
+            mask = pc.match_substring_regex(texts, _anchored(self.pattern))
         else:
             values = pa.array([v.encode() for v in self.values], pa.binary())
-            taken = pc.is_in(
+            mask = pc.is_in(
                 texts, values if pa.types.is_binary(texts.type) else values.cast(pa.string())
             )
-        return np.asarray(taken.to_numpy(zero_copy_only=False), np.bool_)
+        return np.asarray(mask.to_numpy(zero_copy_only=False), np.bool_)
 
 
 class Router(msgspec.Struct, frozen=True):
@@ -122,8 +122,8 @@ def parts_by_table(
         return [(int(used[0]), rows, messages)]
     index = [pa.array(np.flatnonzero(tables == table)) for table in used]
     return [
-        (int(table), rows.take(mine), messages.take(mine))
-        for table, mine in zip(used, index, strict=True)
+        (int(table), rows.take(indices), messages.take(indices))
+        for table, indices in zip(used, index, strict=True)
     ]
 
 
@@ -159,8 +159,8 @@ class RoutedStager:
             for table, *part in parts
         ]:
             take()
-        for table, _, theirs in parts:
-            offsets = theirs["offset"].to_numpy()
+        for table, _, part_messages in parts:
+            offsets = part_messages["offset"].to_numpy()
             # a message's rows are never in two batches
             self._messages[table] += int(np.count_nonzero(np.diff(offsets))) + 1
 
@@ -191,10 +191,10 @@ class RoutedStager:
             for (name, _), staging, messages in zip(self._tables, done, self._messages, strict=True)
             if staging.rows
         ]
-        whole = checksum_text(sum(int(staging.checksum, 16) for staging in done))
+        rows_checksum = checksum_text(sum(int(staging.checksum, 16) for staging in done))
         return Staging(
             sum(staging.rows for staging in done),
-            whole,
+            rows_checksum,
             tuple(msgspec.json.encode(part).decode() for part in parts),
         )
 

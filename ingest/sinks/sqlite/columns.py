@@ -87,13 +87,13 @@ def _texts(array: pa.Array) -> pa.Array:
     return pc.replace_with_mask(texts, odd, pa.array(plain, _TEXT))
 
 
-def batch_of(rows: Sequence[tuple[Any, ...]], schema: pa.Schema, place: str) -> pa.RecordBatch:
+def batch_of(rows: Sequence[tuple[Any, ...]], schema: pa.Schema, location: str) -> pa.RecordBatch:
     """Converts rows of SQLite's driver to a batch.
 
     Args:
         rows: from the table.
         schema: the columns of the rows.
-        place: the table's, for errors.
+        location: the table's, for errors.
 
     Raises:
         RefusedError: a value isn't one that windrow writes; names its column.
@@ -104,7 +104,7 @@ def batch_of(rows: Sequence[tuple[Any, ...]], schema: pa.Schema, place: str) -> 
             columns.append(_array(values, field.type))
         except (pa.ArrowException, ArithmeticError, LookupError, TypeError, ValueError) as error:
             raise RefusedError(
-                f"column {field.name} of {place} holds a value that is no {field.type}",
+                f"column {field.name} of {location} holds a value that is no {field.type}",
                 "commit",
                 "Something else wrote into the table: windrow replay writes the window again.",
             ) from error

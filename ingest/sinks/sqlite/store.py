@@ -181,8 +181,8 @@ class SqliteStore:
         refuse_unwritable(str(Path(self.path).parent))
         # closing the file would end this process's locks on it, which SQLite's connections hold
         if Path(self.path).exists() and not os.access(self.path, os.W_OK):
-            kind, what, do = _ERRORS[sqlite3.SQLITE_READONLY]
-            raise kind(f"the database {self.path} {what}", "setup", do)
+            kind, problem, advice = _ERRORS[sqlite3.SQLITE_READONLY]
+            raise kind(f"the database {self.path} {problem}", "setup", advice)
 
     def ensure(self, columns: pa.Schema, owner: TableOwner) -> None:
         self.check_write()
@@ -191,7 +191,7 @@ class SqliteStore:
                 return
         Path(self.path).parent.mkdir(parents=True, exist_ok=True)
         with self._transaction("BEGIN EXCLUSIVE", "rwc") as database:
-            if self._found(database) is None:
+            if self._open_table(database) is None:
                 self._make(database, columns, owner)
                 database.execute("COMMIT")
 
@@ -199,9 +199,9 @@ class SqliteStore:
         for statement in _OWN.split(";"):
             database.execute(statement)
         # a table of this name may have been dropped
-        for own in ("receipts", "offsets", "notes"):
+        for own_table in ("receipts", "offsets", "notes"):
             of_it = "id IN (SELECT id FROM windrow_tables WHERE name = ?)"
-            database.execute(f"DELETE FROM windrow_{own} WHERE {of_it}", [self.table])  # noqa: S608
+            database.execute(f"DELETE FROM windrow_{own_table} WHERE {of_it}", [self.table])  # noqa: S608
         name, window, table_id = (
             quote_identifier(self.table),
             columns.names[-1],
@@ -226,7 +226,7 @@ class SqliteStore:
             yield None
             return
         with self._transaction("BEGIN") as database:
-            yield self._found(database)
+            yield self._open_table(database)
 
     @contextmanager
     def writing(self) -> Iterator[SqliteState | None]:
@@ -239,12 +239,12 @@ class SqliteStore:
         # readers of a file without a write-ahead log are waited for here: else an INSERT and the
         # COMMIT would wait for them
         with self._transaction("BEGIN EXCLUSIVE") as database:
-            yield self._found(database)
+            yield self._open_table(database)
 
     def stager(self, layout: Layout, window: Window) -> SqliteStagerFactory:
         return SqliteStagerFactory(self.staged.uri, layout, window.key)
 
-    def _found(self, database: sqlite3.Connection) -> SqliteState | None:
+    def _open_table(self, database: sqlite3.Connection) -> SqliteState | None:
         """Opens the table; None if there is none.
 
         Raises:
@@ -252,17 +252,17 @@ class SqliteStore:
             RefusedError: somebody changed the table, or windrow's row of it, so that it can't be
                 told whose rows these are, or which columns they had.
         """
-        if _has(database, "windrow_ledger_2"):
+        if _has_table(database, "windrow_ledger_2"):
             raise SpecError(
                 f"{self.path} is a ledger, which has the file for itself",
                 "setup",
                 "Set sink.path, or state, to another file.",
             )
-        if not _has(database, self.table):
+        if not _has_table(database, self.table):
             return None
         row = (
             database.execute(_FIND, [self.table]).fetchone()
-            if _has(database, "windrow_tables")
+            if _has_table(database, "windrow_tables")
             else None
         )
         if row is None:
@@ -280,15 +280,15 @@ class SqliteStore:
                 "Take that version, or name another table; nothing is wrong with this one.",
             )
         try:
-            found = SqliteState(self, database, *row[1:])
+            state = SqliteState(self, database, *row[1:])
         except (LookupError, OSError, TypeError, ValueError, msgspec.MsgspecError) as error:
             raise DamagedError(
                 f"the row of the table {self.place} in windrow_tables is damaged",
                 "setup",
                 "Restore the file from a backup.",
             ) from error
-        found.refuse_changed()
-        return found
+        state.refuse_changed()
+        return state
 
     @contextmanager
     def _transaction(self, begin: str, mode: str = "rw") -> Iterator[sqlite3.Connection]:
@@ -322,10 +322,10 @@ class SqliteStore:
                 yield database
         except sqlite3.Error as error:
             code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF
-            kind, what, do = _ERRORS.get(code, (UnreachableError, "can't be used", _AGAIN))
+            kind, problem, advice = _ERRORS.get(code, (UnreachableError, "can't be used", _AGAIN))
             # Python's own error would quote the text
-            why = error if hasattr(error, "sqlite_errorcode") else "a text isn't UTF-8"
-            raise kind(f"the database {self.path} {what}: {why}", "commit", do) from error
+            reason = error if hasattr(error, "sqlite_errorcode") else "a text isn't UTF-8"
+            raise kind(f"the database {self.path} {problem}: {reason}", "commit", advice) from error
 
 
 class SqliteState:
@@ -354,26 +354,28 @@ class SqliteState:
             RefusedError: says how they come back.
         """
         table, index = self._table, f"windrow_{self._table_id}"
-        asked = (
+        query = (
             "SELECT lower(name) FROM pragma_table_info(:table) UNION ALL SELECT name FROM"
             " sqlite_master WHERE type = 'index' AND tbl_name = :table COLLATE NOCASE"
         )
-        has = {name for (name,) in self._database.execute(asked, {"table": self._store.table})}
-        lost = [
+        existing_names = {
+            name for (name,) in self._database.execute(query, {"table": self._store.table})
+        }
+        repairs = [
             f"ALTER TABLE {table} ADD COLUMN {quote_identifier(field.name)} {declared(field.type)}"
             for field in self._columns
-            if field.name.lower() not in has
+            if field.name.lower() not in existing_names
         ]
-        if self._window[1:-1].lower() not in has:
-            lost.append(f"DELETE FROM {table} WHERE {self._window} IS NULL")  # noqa: S608
-        if index not in has:
-            lost.append(f"CREATE INDEX {index} ON {table} ({self._window})")
-        if lost:
+        if self._window[1:-1].lower() not in existing_names:
+            repairs.append(f"DELETE FROM {table} WHERE {self._window} IS NULL")  # noqa: S608
+        if index not in existing_names:
+            repairs.append(f"CREATE INDEX {index} ON {table} ({self._window})")
+        if repairs:
             raise RefusedError(
                 f"the table {self._store.place} has lost columns, or its index {index}",
                 "setup",
                 "If the rows are windrow's, bring back what is missing (a column that was renamed"
-                f" under its name of before): {'; '.join(lost)}. Then windrow verify SPEC --deep"
+                f" under its name of before): {'; '.join(repairs)}. Then windrow verify SPEC --deep"
                 " names the windows that have to be read again; if their messages aren't in Kafka"
                 " any more, restore the file from a backup instead. If the rows aren't windrow's,"
                 " drop the table, and windrow makes its own; or set sink.table to a name that isn't"
@@ -385,8 +387,8 @@ class SqliteState:
 
     def notes(self) -> Mapping[str, int]:
         # one that somebody damaged was never put
-        asked = "SELECT name, value FROM windrow_notes WHERE id = ? AND typeof(value) = 'integer'"
-        return dict(self._asked(asked))
+        query = "SELECT name, value FROM windrow_notes WHERE id = ? AND typeof(value) = 'integer'"
+        return dict(self._run_query(query))
 
     def committed(self) -> Collection[str]:
         return {key for (key,) in self._of_windows(_WINDOWS, None)}
@@ -401,24 +403,26 @@ class SqliteState:
             yield ReceiptRow(key, text, sha256, number, (ranges or "").splitlines())
 
     def _of_windows(self, question: str, keys: Collection[str] | None) -> Iterator[tuple[Any, ...]]:
-        some, values = _among("window", keys)
-        return self._database.execute(question.format(some=some), {"id": self._table_id, **values})
+        condition, values = _among("window", keys)
+        return self._database.execute(
+            question.format(some=condition), {"id": self._table_id, **values}
+        )
 
     def overlapping(self, ranges: Sequence[Covered]) -> set[str]:
-        asked = (
+        query = (
             "SELECT window FROM windrow_offsets WHERE id = ? AND topic_id = ? AND partition = ? AND"
             " stop > ? AND start < ?"
         )
         return {
             key
             for r in ranges
-            for (key,) in self._asked(asked, r.topic_id, r.partition, r.start, r.stop)
+            for (key,) in self._run_query(query, r.topic_id, r.partition, r.start, r.stop)
         }
 
     def holding(self, keys: Collection[str] | None = None) -> set[str]:
-        some, values = _among(self._window, keys)
-        asked = f"SELECT DISTINCT {self._window} FROM {self._table} WHERE {some}"  # noqa: S608
-        return {key for (key,) in self._database.execute(asked, values)}
+        condition, values = _among(self._window, keys)
+        query = f"SELECT DISTINCT {self._window} FROM {self._table} WHERE {condition}"  # noqa: S608
+        return {key for (key,) in self._database.execute(query, values)}
 
     def size(self) -> None:
         """Returns None: SQLite would have to count the rows."""
@@ -430,13 +434,14 @@ class SqliteState:
         self, window: Window | None, names: Sequence[str] | None = None
     ) -> Iterator[pa.RecordBatch]:
         read = pa.schema([field for field in self._columns if names is None or field.name in names])
-        some, values = _among(self._window, None if window is None else [window.key])
-        asked = (
-            f"SELECT {', '.join(map(quote_identifier, read.names))} FROM {self._table} WHERE {some}"  # noqa: S608
+        condition, values = _among(self._window, None if window is None else [window.key])
+        query = (
+            f"SELECT {', '.join(map(quote_identifier, read.names))} FROM {self._table} WHERE"  # noqa: S608
+            f" {condition}"
         )
         # from the size of each batch follows how many rows the next one may have
-        found, count = self._database.execute(asked, values), 64
-        while rows := found.fetchmany(count):
+        cursor, count = self._database.execute(query, values), 64
+        while rows := cursor.fetchmany(count):
             batch = batch_of(rows, read, self._store.place)
             yield batch
             count = rows_per_batch(len(rows), batch.nbytes)
@@ -497,10 +502,10 @@ class SqliteState:
             self._database.execute("COMMIT")
 
     def _take_columns(self, columns: pa.Schema) -> None:
-        after = Evolution.adding(self._columns, columns, self._store.place).columns
-        for field in list(after)[len(self._columns) :]:
+        evolved_columns = Evolution.adding(self._columns, columns, self._store.place).columns
+        for field in list(evolved_columns)[len(self._columns) :]:
             self._database.execute(f"ALTER TABLE {self._table} ADD COLUMN {_defined(field)}")
-        content = after.serialize().to_pybytes()
+        content = evolved_columns.serialize().to_pybytes()
         self._database.execute(
             "UPDATE windrow_tables SET columns = ? WHERE id = ?", [content, self._table_id]
         )
@@ -516,36 +521,37 @@ class SqliteState:
         Raises:
             RefusedError: the table has more or fewer rows by it, of this window or of others.
         """
-        place, table, window = self._store.staged.place, self._table, self._window
+        folder, table, window = self._store.staged.place, self._table, self._window
         files = self._store.staged.named(staged)
         self._store.staged.refuse_gone(files)
         counts = (
             _COUNTS.format(table=table, window=window),
             {"key": key, "table": self._store.table},
         )
-        before, others = self._database.execute(*counts).fetchone()
+        old_count, others = self._database.execute(*counts).fetchone()
         if replaces:
             self._database.execute(f"DELETE FROM {table} WHERE {window} = ?", [key])  # noqa: S608
-        for batch in (batch for file in files for batch in read_batches(place, file.path)):
+        for batch in (batch for file in files for batch in read_batches(folder, file.path)):
             rows = batch.append_column(self._window_field, pa.repeat(key, batch.num_rows))
             names = ", ".join(map(quote_identifier, rows.schema.names))
             marks = ", ".join("?" * rows.num_columns)
-            put = f"INSERT INTO {table} ({names}) VALUES ({marks})"  # noqa: S608
-            self._database.executemany(put, driver_rows(rows))
-        wanted = (0 if replaces else before) + sum(file.rows for file in files), others
-        held = self._database.execute(*counts).fetchone()
-        if held != wanted:
+            statement = f"INSERT INTO {table} ({names}) VALUES ({marks})"  # noqa: S608
+            self._database.executemany(statement, driver_rows(rows))
+        expected_counts = (0 if replaces else old_count) + sum(file.rows for file in files), others
+        actual_counts = self._database.execute(*counts).fetchone()
+        if actual_counts != expected_counts:
             raise RefusedError(
-                f"{self._store.place} would have {counted(sum(held), 'row')} after window"
+                f"{self._store.place} would have {counted(sum(actual_counts), 'row')} after window"
                 f" {key}, and not"
-                f" {sum(wanted)}: a trigger, or ON CONFLICT in the table's definition, keeps rows"
+                f" {sum(expected_counts)}: a trigger, or ON CONFLICT in the table's definition,"
+                " keeps rows"
                 " out, takes some away, or makes more",
                 "commit",
                 "Nothing was committed. Drop the trigger, or make the table anew without ON"
                 " CONFLICT; then run it again.",
             )
 
-    def _asked(self, question: str, *values: object) -> Iterator[tuple[Any, ...]]:
+    def _run_query(self, question: str, *values: object) -> Iterator[tuple[Any, ...]]:
         yield from self._database.execute(question, [self._table_id, *values])
 
 
@@ -558,10 +564,10 @@ def _among(column: str, keys: Collection[str] | None) -> tuple[str, dict[str, st
     )
 
 
-def _has(database: sqlite3.Connection, name: str) -> bool:
+def _has_table(database: sqlite3.Connection, name: str) -> bool:
     """Returns whether the file has a table or a view of this name."""
-    asked = "SELECT 1 FROM sqlite_master WHERE name = ? COLLATE NOCASE"
-    return database.execute(asked, [name]).fetchone() is not None
+    query = "SELECT 1 FROM sqlite_master WHERE name = ? COLLATE NOCASE"
+    return database.execute(query, [name]).fetchone() is not None
 
 
 def _defined(field: pa.Field) -> str:

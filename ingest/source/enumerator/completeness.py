@@ -123,10 +123,14 @@ def _settled_since(receipts: Iterable[Receipt]) -> set[tuple[TopicPartition, Lab
     read, late = Counter[tuple[TopicPartition, Label]](), Counter[tuple[TopicPartition, Label]]()
     for receipt in receipts:
         for split in receipt.splits:
-            at = TopicPartition(split.topic, split.partition), receipt.window.start
-            read[at] += split.read
-            late[at] += split.late
-    return {at for at, count in read.items() if count and count >= 2 * late[at]}
+            window_start = TopicPartition(split.topic, split.partition), receipt.window.start
+            read[window_start] += split.read
+            late[window_start] += split.late
+    return {
+        window_start
+        for window_start, count in read.items()
+        if count and count >= 2 * late[window_start]
+    }
 
 
 def _watermark(
@@ -158,7 +162,9 @@ def _watermark(
     if watermark == label:
         return watermark, ()
     return watermark, tuple(
-        tp for tp, at in newest.items() if at is None or (watermark is not None and at <= watermark)
+        tp
+        for tp, passed_label in newest.items()
+        if passed_label is None or (watermark is not None and passed_label <= watermark)
     )
 
 
@@ -167,8 +173,8 @@ def least_passed(passed: Iterable[datetime | None], label: datetime) -> datetime
 
     None if a topic-partition has passed none.
     """
-    known = [label, *passed]
-    return None if None in known else min(filter(None, known))
+    labels = [label, *passed]
+    return None if None in labels else min(filter(None, labels))
 
 
 def _passes(mark: Mark, append_time: frozenset[str], idle: Idle) -> bool:

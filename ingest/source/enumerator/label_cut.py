@@ -38,19 +38,19 @@ def find_cuts(chunks: Iterable[Stamps], labels: Sequence[int]) -> Iterator[Offse
         labels: epoch milliseconds, ascending, not negative, so that a message without a
             timestamp (-1) is before all of them.
     """
-    found = 0
+    cut_count = 0
     for piece, ready in _overlapping(chunks):
         since = 0
-        while found < len(labels):
-            hit = _first_reaching(piece.timestamps, since, ready, labels[found])
+        while cut_count < len(labels):
+            hit = _first_reaching(piece.timestamps, since, ready, labels[cut_count])
             if hit is None:
                 break
             since, reach = hit
             cut = _position(piece, since)
-            while found < len(labels) and labels[found] <= reach:
-                found += 1
+            while cut_count < len(labels) and labels[cut_count] <= reach:
+                cut_count += 1
                 yield cut
-        if found == len(labels):
+        if cut_count == len(labels):
             return
 
 
@@ -60,15 +60,15 @@ def cut_may_precede(first: _Longs, label: int) -> bool:
     `first` are the timestamps of the first messages of a log whose beginning is gone.
     If this is False, the rest of the log shows the label's cut.
     """
-    asked = first[: AHEAD - 1]
-    return bool(2 * np.count_nonzero(asked < label) <= len(asked) + 1)
+    leading_stamps = first[: AHEAD - 1]
+    return bool(2 * np.count_nonzero(leading_stamps < label) <= len(leading_stamps) + 1)
 
 
 def _overlapping(chunks: Iterable[Stamps]) -> Iterator[tuple[Stamps, int]]:
     """Chunks after the messages that were still undecided, and how many are decidable now."""
     rest: Stamps | None = None
     for chunk in chunks:
-        piece = chunk if rest is None else _joined(rest, chunk)
+        piece = chunk if rest is None else _join(rest, chunk)
         ready = max(0, len(piece.offsets) - AHEAD + 1)
         if ready:
             yield piece, ready
@@ -77,11 +77,11 @@ def _overlapping(chunks: Iterable[Stamps]) -> Iterator[tuple[Stamps, int]]:
         yield rest, len(rest.offsets)
 
 
-def _joined(one: Stamps, two: Stamps) -> Stamps:
+def _join(first: Stamps, second: Stamps) -> Stamps:
     return Stamps(
-        np.concatenate([one.offsets, two.offsets]),
-        np.concatenate([one.timestamps, two.timestamps]),
-        np.concatenate([one.epochs, two.epochs]),
+        np.concatenate([first.offsets, second.offsets]),
+        np.concatenate([first.timestamps, second.timestamps]),
+        np.concatenate([first.epochs, second.epochs]),
     )
 
 
@@ -94,26 +94,26 @@ def _first_reaching(stamps: _Longs, since: int, ready: int, label: int) -> tuple
     candidates = since + np.flatnonzero(stamps[since:ready] >= label)
     done, block = 0, 1
     while done < len(candidates):
-        some = candidates[done : done + block]
-        reach = _reach(stamps, some)
+        candidate_block = candidates[done : done + block]
+        reach = _reach(stamps, candidate_block)
         hits = np.flatnonzero(reach >= label)
         if len(hits):
-            return int(some[hits[0]]), int(reach[hits[0]])
+            return int(candidate_block[hits[0]]), int(reach[hits[0]])
         done, block = done + block, block * 8
     return None
 
 
 def _reach(stamps: _Longs, indices: npt.NDArray[np.intp]) -> _Longs:
     """The highest label whose cut each of these messages would be."""
-    asked = np.minimum(len(stamps) - indices, AHEAD)
+    ahead_counts = np.minimum(len(stamps) - indices, AHEAD)
     ahead = indices[:, None] + np.arange(AHEAD)
     padded = np.where(
         ahead < len(stamps), stamps[np.minimum(ahead, len(stamps) - 1)], np.iinfo(np.int64).max
     )
     padded.sort(axis=1)
-    middle: _Longs = padded[np.arange(len(asked)), asked // 2]
-    own: _Longs = stamps[indices]
-    return np.minimum(middle, own)
+    middle: _Longs = padded[np.arange(len(ahead_counts)), ahead_counts // 2]
+    own_stamps: _Longs = stamps[indices]
+    return np.minimum(middle, own_stamps)
 
 
 def _position(piece: Stamps, index: int) -> OffsetAndEpoch:

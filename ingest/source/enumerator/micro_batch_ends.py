@@ -15,10 +15,10 @@ from windrow.ingest.model.source import Earliest, FrozenStop, Given, Initializer
 from windrow.ingest.ports.broker import Broker, OffsetAndEpoch
 from windrow.ingest.source.enumerator.cutoff import refuse_cut_off
 from windrow.ingest.source.enumerator.positions import (
+    add_witness,
     joining_start,
     position_marks,
     positions,
-    witnessed,
 )
 from windrow.ingest.source.enumerator.topics import discover, refuse_other_topics
 
@@ -39,7 +39,7 @@ def first_boundary(broker: Broker, source: Source, label: Label) -> Boundary:
     return Boundary.of(
         label,
         discovered.cluster_id,
-        discovered.seen,
+        discovered.boundary_topics,
         position_marks(positions(broker, source.start, broker.stable_ends(discovered.tps))),
     )
 
@@ -62,16 +62,16 @@ def last_boundary(broker: Broker, source: Source, stop: Initializer, lower: Boun
     """
     discovered = discover(broker, source.selection, lower, source.on_removed)
     refuse_other_topics(discovered, lower)
-    given, rest = dict[TopicPartition, int](), stop
+    given_offsets, rest = dict[TopicPartition, int](), stop
     if isinstance(stop, Given):
         _refuse_unread("window.stop", stop, discovered.tps)
-        given, rest = dict(stop.offsets), Given((), stop.others)
-    others = [tp for tp in discovered.tps if tp not in given]
+        given_offsets, rest = dict(stop.offsets), Given((), stop.others)
+    others = [tp for tp in discovered.tps if tp not in given_offsets]
     marks = [
         *position_marks(positions(broker, rest, broker.stable_ends(others), "window.stop")),
-        *(Mark(tp.topic, tp.partition, offset, "position") for tp, offset in given.items()),
+        *(Mark(tp.topic, tp.partition, offset, "position") for tp, offset in given_offsets.items()),
     ]
-    boundary = Boundary.of(lower.label, discovered.cluster_id, discovered.seen, marks)
+    boundary = Boundary.of(lower.label, discovered.cluster_id, discovered.boundary_topics, marks)
     return FrozenStop(stop, boundary)
 
 
@@ -123,7 +123,7 @@ def next_batch(
         SpecError, OpenTransactionError: `start` has no answer for a new
             topic-partition, or none yet.
     """
-    discovered = discover(broker, source.selection, lower, source.on_removed).within(source.stop)
+    discovered = discover(broker, source.selection, lower, source.on_removed).limit_to(source.stop)
     refuse_other_topics(discovered, lower)
     below = lower.cuts(discovered.tps)
     start, ends = joining_start(source, Latest()), broker.stable_ends(discovered.tps)
@@ -139,13 +139,13 @@ def next_batch(
     waiting = {tp: max(0, end.offset - below[tp].offset) for tp, end in ends.items()}
     least, stop = max(1, min_records), source.stop
     if stop is not None:
-        left = {
+        remaining_offsets = {
             m.tp: max(0, m.offset - below[m.tp].offset)
             for m in stop.boundary.marks
             if m.tp in below
         }
-        waiting = {tp: min(offsets, left[tp]) for tp, offsets in waiting.items()}
-        least = max(1, min(least, sum(left.values())))
+        waiting = {tp: min(offsets, remaining_offsets[tp]) for tp, offsets in waiting.items()}
+        least = max(1, min(least, sum(remaining_offsets.values())))
     # a start mark is frozen at once, because a later answer to `latest` would be another one;
     # and where there is an end, so that it is known to be reached
     worth_it = start_marks and (stop is not None or not isinstance(start, Earliest))
@@ -153,7 +153,7 @@ def next_batch(
         return None
     shares = fair(waiting, max_records, label)
     marks = [_cut(below[tp], shares[tp], end) for tp, end in ends.items()]
-    return Boundary.of(label, discovered.cluster_id, discovered.seen, marks, start_marks)
+    return Boundary.of(label, discovered.cluster_id, discovered.boundary_topics, marks, start_marks)
 
 
 def _cut(below: Mark, share: int, end: OffsetAndEpoch) -> Mark:
@@ -162,14 +162,14 @@ def _cut(below: Mark, share: int, end: OffsetAndEpoch) -> Mark:
     The stable end's leader epoch is a witness of every offset up to it. If the share is
     empty, the lower boundary's witness is kept, because it proves more.
     """
-    position = witnessed(below.offset + share, end)
-    kept = share == 0 and below.leader_epoch is not None
+    position = add_witness(below.offset + share, end)
+    keeps_epoch = share == 0 and below.leader_epoch is not None
     return Mark(
         below.topic,
         below.partition,
         position.offset,
         "batch",
-        below.leader_epoch if kept else position.leader_epoch,
+        below.leader_epoch if keeps_epoch else position.leader_epoch,
     )
 
 

@@ -32,7 +32,7 @@ Positions = dict[TopicPartition, OffsetAndEpoch]
 
 
 @dataclass(frozen=True)
-class _Wanted:
+class _PositionAnswers:
     """An answer for each topic-partition, or None, and what to do without an answer.
 
     `option` is the setting in the position for that, `reset` its value, and `nothing`
@@ -71,15 +71,15 @@ def positions(
     match initializer:
         case Earliest():
             starts = broker.log_starts(list(ends))
-            return {tp: witnessed(offset, ends[tp]) for tp, offset in starts.items()}
+            return {tp: add_witness(offset, ends[tp]) for tp, offset in starts.items()}
         case Latest():
             return ends
         case AtTime():
             return _at_time(broker, initializer, ends, setting)
         case GroupOffsets():
-            return _committed(broker, initializer, ends, setting)
+            return _committed_positions(broker, initializer, ends, setting)
         case Given():
-            return _given(broker, initializer, ends, setting)
+            return _given_positions(broker, initializer, ends, setting)
         case AtLabel():
             msg = "only a label says where it cuts the log"
             raise AssertionError(msg)
@@ -118,7 +118,7 @@ def position_marks(offsets: Mapping[TopicPartition, OffsetAndEpoch]) -> list[Mar
     ]
 
 
-def witnessed(offset: int, end: OffsetAndEpoch) -> OffsetAndEpoch:
+def add_witness(offset: int, end: OffsetAndEpoch) -> OffsetAndEpoch:
     """An offset with its witness (`Mark`): the leader epoch of an end of the log.
 
     None if the offset lies beyond that end.
@@ -138,18 +138,20 @@ def _at_time(broker: Broker, start: AtTime, ends: Positions, setting: str) -> Po
         for tp, hit in hits.items()
     }
     nothing = f"No message is stamped {instant(start.moment)} or later"
-    wanted = _Wanted(answers, f"{setting}.no_match", start.no_match, lambda _: nothing)
-    return _filled(broker, wanted, ends)
+    request = _PositionAnswers(answers, f"{setting}.no_match", start.no_match, lambda _: nothing)
+    return _fill_missing(broker, request, ends)
 
 
-def _committed(broker: Broker, start: GroupOffsets, ends: Positions, setting: str) -> Positions:
+def _committed_positions(
+    broker: Broker, start: GroupOffsets, ends: Positions, setting: str
+) -> Positions:
     """Resolves a group's offsets; one outside of the log counts as no answer."""
     committed = broker.committed(start.group, list(ends))
     starts = broker.log_starts(list(ends))
-    wanted = {tp: offset for tp, offset in committed.items() if offset is not None}
-    reached = _reached(broker, wanted, ends, setting)
+    committed_offsets = {tp: offset for tp, offset in committed.items() if offset is not None}
+    reached = _ask_again_beyond(broker, committed_offsets, ends, setting)
     inside = {
-        tp: witnessed(offset, reached[tp])
+        tp: add_witness(offset, reached[tp])
         if offset is not None and starts[tp] <= offset <= reached[tp].offset
         else None
         for tp, offset in committed.items()
@@ -162,26 +164,31 @@ def _committed(broker: Broker, start: GroupOffsets, ends: Positions, setting: st
             f" {'nothing' if committed[tp] is None else f'offset {committed[tp]}{range_of_log}'}"
         )
 
-    return _filled(broker, _Wanted(inside, f"{setting}.reset", start.reset, nothing), ends)
+    return _fill_missing(
+        broker, _PositionAnswers(inside, f"{setting}.reset", start.reset, nothing), ends
+    )
 
 
-def _given(broker: Broker, start: Given, ends: Positions, setting: str) -> Positions:
-    given = {tp: offset for tp, offset in start.offsets if tp in ends}
+def _given_positions(broker: Broker, start: Given, ends: Positions, setting: str) -> Positions:
+    given_offsets = {tp: offset for tp, offset in start.offsets if tp in ends}
     if isinstance(start.others, GroupOffsets):
-        others = {tp: end for tp, end in ends.items() if tp not in given}
-        listed = {tp: ends[tp] for tp in given}
-        return positions(broker, start.others, others, setting) | _given(
+        others = {tp: end for tp, end in ends.items() if tp not in given_offsets}
+        listed = {tp: ends[tp] for tp in given_offsets}
+        return positions(broker, start.others, others, setting) | _given_positions(
             broker, Given(start.offsets), listed, setting
         )
-    starts, reached = broker.log_starts(list(given)), _reached(broker, given, ends, setting)
-    for tp, offset in given.items():
-        what = (
+    starts, reached = (
+        broker.log_starts(list(given_offsets)),
+        _ask_again_beyond(broker, given_offsets, ends, setting),
+    )
+    for tp, offset in given_offsets.items():
+        message = (
             f"Offset {offset} is given as the start, and the log holds {starts[tp]} to"
             f" {reached[tp].offset}"
         )
         if offset < starts[tp]:
             raise DataLossError(
-                what,
+                message,
                 "plan",
                 f"Retention has removed earlier messages: give {starts[tp]}, or start: earliest.",
                 tp.topic,
@@ -190,7 +197,7 @@ def _given(broker: Broker, start: Given, ends: Positions, setting: str) -> Posit
             )
         if offset > reached[tp].offset:
             raise SpecError(
-                what,
+                message,
                 "plan",
                 "Give an offset that the log holds, or start: latest.",
                 tp.topic,
@@ -198,14 +205,17 @@ def _given(broker: Broker, start: Given, ends: Positions, setting: str) -> Posit
                 offset,
             )
     answers = {
-        tp: witnessed(given[tp], end) if tp in given else None for tp, end in reached.items()
+        tp: add_witness(given_offsets[tp], end) if tp in given_offsets else None
+        for tp, end in reached.items()
     }
-    wanted = _Wanted(answers, f"{setting}.others", start.others, "No offset is given for {}".format)
-    return _filled(broker, wanted, ends)
+    request = _PositionAnswers(
+        answers, f"{setting}.others", start.others, "No offset is given for {}".format
+    )
+    return _fill_missing(broker, request, ends)
 
 
-def _reached(
-    broker: Broker, wanted: Mapping[TopicPartition, int], ends: Positions, setting: str
+def _ask_again_beyond(
+    broker: Broker, offsets: Mapping[TopicPartition, int], ends: Positions, setting: str
 ) -> Positions:
     """The ends, asked again for logs in which an offset is wanted that lies beyond its end.
 
@@ -215,14 +225,14 @@ def _reached(
     Raises:
         OpenTransactionError: an offset is in the log, and behind the stable end.
     """
-    beyond = sorted(tp for tp, offset in wanted.items() if offset > ends[tp].offset)
+    beyond = sorted(tp for tp, offset in offsets.items() if offset > ends[tp].offset)
     if not beyond:
         return ends
     highs, reached = broker.ends(beyond), broker.stable_ends(beyond)
     for tp in beyond:
-        if reached[tp].offset < wanted[tp] <= highs[tp]:
+        if reached[tp].offset < offsets[tp] <= highs[tp]:
             raise OpenTransactionError(
-                f"The {setting.rpartition('.')[2]}, offset {wanted[tp]}, lies behind a transaction"
+                f"The {setting.rpartition('.')[2]}, offset {offsets[tp]}, lies behind a transaction"
                 f" that is open since offset {reached[tp].offset}",
                 "plan",
                 "Run it again when the transaction has ended.",
@@ -233,18 +243,20 @@ def _reached(
     return ends | reached
 
 
-def _filled(broker: Broker, wanted: _Wanted, ends: Positions) -> Positions:
+def _fill_missing(broker: Broker, request: _PositionAnswers, ends: Positions) -> Positions:
     """The answers, with log starts or stable ends in the place of missing ones."""
-    without = [tp for tp, answer in wanted.answers.items() if answer is None]
-    if without and wanted.reset == "fail":
+    unanswered = [tp for tp, position in request.answers.items() if position is None]
+    if unanswered and request.reset == "fail":
         raise SpecError(
-            wanted.nothing(without[0]),
+            request.nothing(unanswered[0]),
             "plan",
             "Write ?earliest or ?latest behind a position on the command line; of a spec's set"
-            f" {wanted.option} to earliest or latest. Or name another position.",
-            without[0].topic,
-            without[0].partition,
+            f" {request.option} to earliest or latest. Or name another position.",
+            unanswered[0].topic,
+            unanswered[0].partition,
         )
-    reset = Earliest() if wanted.reset == "earliest" else Latest()
-    filled = positions(broker, reset, {tp: ends[tp] for tp in without})
-    return {tp: filled[tp] if answer is None else answer for tp, answer in wanted.answers.items()}
+    reset = Earliest() if request.reset == "earliest" else Latest()
+    filled = positions(broker, reset, {tp: ends[tp] for tp in unanswered})
+    return {
+        tp: filled[tp] if position is None else position for tp, position in request.answers.items()
+    }

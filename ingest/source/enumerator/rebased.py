@@ -62,14 +62,14 @@ def rebase_at(
             "Run the windows as they are.",
         )
     same = [t for t in newest.topics if t.topic in infos and infos[t.topic].topic_id == t.topic_id]
-    kept = {t.topic for t in same}
+    same_topics = {t.topic for t in same}
     topics, marks = _begun(broker, source.selection, anew, start)
     return Rebase(
         Boundary.of(
             newest.label,
             cluster,
             [*same, *topics],
-            [*(m for m in newest.marks if m.topic in kept), *marks],
+            [*(m for m in newest.marks if m.topic in same_topics), *marks],
         ),
         changes,
     )
@@ -92,17 +92,18 @@ def _other_cluster(
         )
     discovered = discover(broker, source.selection, None, source.on_removed)
     begun = [
-        f"{name} has id {info.topic_id} in the new cluster: it begins at {_named(start)}."
+        f"{name} has id {info.topic_id} in the new cluster: it begins at {_start_text(start)}."
         for name, info in discovered.topics.items()
     ]
-    gone = [
+    omissions = [
         f"{t.topic} is not read in the new cluster, and is left out."
         for t in newest.topics
         if t.topic not in discovered.topics
     ]
     marks = position_marks(positions(broker, start, broker.stable_ends(discovered.tps)))
     return Rebase(
-        Boundary.of(newest.label, cluster, discovered.seen, marks), (f"{change}.", *begun, *gone)
+        Boundary.of(newest.label, cluster, discovered.boundary_topics, marks),
+        (f"{change}.", *begun, *omissions),
     )
 
 
@@ -117,9 +118,11 @@ def _begun(
     if start is None:
         return [TopicSeen(t.topic, t.topic_id, 0) for t in anew], []
     tps = [TopicPartition(t.topic, p) for t in anew for p in range(t.partitions)]
-    asked = [tp for tp in tps if tp in selection.tps] if isinstance(selection, Partitions) else tps
+    selected_tps = (
+        [tp for tp in tps if tp in selection.tps] if isinstance(selection, Partitions) else tps
+    )
     return [TopicSeen(t.topic, t.topic_id, t.partitions) for t in anew], position_marks(
-        positions(broker, start, broker.stable_ends(asked))
+        positions(broker, start, broker.stable_ends(selected_tps))
     )
 
 
@@ -128,25 +131,27 @@ def _changes(
 ) -> tuple[str, ...]:
     """One sentence for each topic that has changed, in order."""
     changes = []
-    for seen in newest.topics:
-        now = infos.get(seen.topic)
-        read = [f"{m.tp}@{m.offset}" for m in newest.marks if m.topic == seen.topic]
-        lost = (
+    for old in newest.topics:
+        now = infos.get(old.topic)
+        read = [f"{m.tp}@{m.offset}" for m in newest.marks if m.topic == old.topic]
+        loss_text = (
             f" Messages of the old topic from {first_few(read)} on were read by no window, and are"
             " lost, if it had any."
             if read
             else ""
         )
         if now is None:
-            changes.append(f"{seen.topic} is not in the cluster any more, and is left out.{lost}")
-        elif now.topic_id != seen.topic_id:
-            begin = "offset 0" if start is None else _named(start)
             changes.append(
-                f"{seen.topic} had id {seen.topic_id} and has id {now.topic_id} now: it begins at"
-                f" {begin}.{lost}"
+                f"{old.topic} is not in the cluster any more, and is left out.{loss_text}"
+            )
+        elif now.topic_id != old.topic_id:
+            begin = "offset 0" if start is None else _start_text(start)
+            changes.append(
+                f"{old.topic} had id {old.topic_id} and has id {now.topic_id} now: it begins at"
+                f" {begin}.{loss_text}"
             )
     return tuple(changes)
 
 
-def _named(start: Initializer) -> str:
+def _start_text(start: Initializer) -> str:
     return f"the position {to_json(start)}"

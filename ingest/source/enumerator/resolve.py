@@ -43,10 +43,10 @@ from windrow.ingest.ports.broker import Broker, OffsetAndEpoch
 from windrow.ingest.source.enumerator.cutoff import refuse_cut_off
 from windrow.ingest.source.enumerator.label_cut import AHEAD, cut_may_precede
 from windrow.ingest.source.enumerator.positions import (
+    add_witness,
     joining_start,
     position_marks,
     positions,
-    witnessed,
 )
 from windrow.ingest.source.enumerator.timestamp_search import (
     MOST_SCANNED,
@@ -150,7 +150,7 @@ def resolve(
             transaction is open.
         UnreachableError: the cluster doesn't answer.
     """
-    discovered = discover(broker, source.selection, lower, source.on_removed).without(
+    discovered = discover(broker, source.selection, lower, source.on_removed).drop_topics(
         replaced_topics
     )
     refuse_other_topics(discovered, lower, upper)
@@ -279,8 +279,8 @@ def _labels_to_pass(
     Without a lower boundary they begin at the pipeline's first label.
     """
     below = None if lower is None else lower.label
-    after = below if isinstance(below, datetime) else first - timedelta(microseconds=1)
-    return labels_between(grid, after, label) or [label]
+    last_passed = below if isinstance(below, datetime) else first - timedelta(microseconds=1)
+    return labels_between(grid, last_passed, label) or [label]
 
 
 _Ask = Callable[[Sequence[_Log], Sequence[datetime]], _Columns]
@@ -310,9 +310,9 @@ def _near(broker: Broker, look: Look) -> _Ask:
     def ask(logs: Sequence[_Log], labels: Sequence[datetime]) -> _Columns:
         columns: _Columns = {log.tp: [] for log in logs}
         for label in labels:
-            wanted = _millis(label)
+            millis = _millis(label)
             for log, piece in _pieces(broker, logs, label):
-                columns[log.tp] += _marks(look, log, [wanted], look.near(piece, wanted))
+                columns[log.tp] += _marks(look, log, [millis], look.near(piece, millis))
         return columns
 
     return ask
@@ -322,9 +322,13 @@ def _through(broker: Broker, look: Look) -> _Ask:
     """Looks for ascending labels in one pass over each log."""
 
     def ask(logs: Sequence[_Log], labels: Sequence[datetime]) -> _Columns:
-        pieces, wanted = _pieces(broker, logs, labels[0]), [_millis(label) for label in labels]
+        pieces, label_millis = (
+            _pieces(broker, logs, labels[0]),
+            [_millis(label) for label in labels],
+        )
         return {
-            log.tp: _marks(look, log, wanted, look.through(piece, wanted)) for log, piece in pieces
+            log.tp: _marks(look, log, label_millis, look.through(piece, label_millis))
+            for log, piece in pieces
         }
 
     return ask
@@ -353,13 +357,13 @@ def _marks(
         head = look.first_stamps(log.tp, log.log_start, log.end.offset, AHEAD - 1)
     marks = []
     for i, label in enumerate(labels):
-        position, how = _cut(log, cuts[i] if i < len(cuts) else None)
+        position, origin = _cut(log, cuts[i] if i < len(cuts) else None)
         if position.leader_epoch is None:  # a message of an old format, or an older version's mark
-            position = witnessed(position.offset, log.end)
+            position = add_witness(position.offset, log.end)
         if head is not None and cut_may_precede(head, label):
-            how = "log_start"
+            origin = "log_start"
         marks.append(
-            Mark(log.tp.topic, log.tp.partition, position.offset, how, position.leader_epoch)
+            Mark(log.tp.topic, log.tp.partition, position.offset, origin, position.leader_epoch)
         )
     return marks
 
@@ -385,7 +389,9 @@ def _boundaries(
         firsts = [
             min(mark, columns[tp][i], key=lambda m: m.offset) for tp, mark in start_marks.items()
         ]
-        boundaries.append(Boundary.of(label, discovered.cluster_id, discovered.seen, marks, firsts))
+        boundaries.append(
+            Boundary.of(label, discovered.cluster_id, discovered.boundary_topics, marks, firsts)
+        )
     return boundaries
 
 

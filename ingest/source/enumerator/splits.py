@@ -45,16 +45,16 @@ def make_plan(
         raise ValueError(msg)
     refuse_other_source(stop, start)
     ranges, ends = between(start, stop), stop.cuts(mark.tp for mark in start.marks)
-    lost = next((m for m in start.marks if m.tp not in ends or ends[m.tp].offset < m.offset), None)
-    if lost is not None:
+    mark = next((m for m in start.marks if m.tp not in ends or ends[m.tp].offset < m.offset), None)
+    if mark is not None:
         msg = (
-            f"the boundaries of {lost.tp} are inverted: {lost.offset}, and the window's end doesn't"
+            f"the boundaries of {mark.tp} are inverted: {mark.offset}, and the window's end doesn't"
             " know it"
         )
         raise ValueError(msg)
     if splits is None:
         splits = tuple(cut(ranges, split_records))
-    elif _joined(splits) != _joined(cut(ranges)):
+    elif _merge_ranges(splits) != _merge_ranges(cut(ranges)):
         raise SpecError(
             f"The splits of window {window.key} are not exactly the offsets between its boundaries",
             "plan",
@@ -63,14 +63,14 @@ def make_plan(
     return Plan(window, start, stop, tuple(splits), sink)
 
 
-def _joined(splits: Iterable[Split]) -> list[tuple[TopicPartition, int, int]]:
+def _merge_ranges(splits: Iterable[Split]) -> list[tuple[TopicPartition, int, int]]:
     """The ranges of splits; those that touch are one."""
-    found = list[tuple[TopicPartition, int, int]]()
+    ranges = list[tuple[TopicPartition, int, int]]()
     for split in splits:
-        touches = bool(found) and found[-1][::2] == (split.tp, split.start)
-        start = found.pop()[1] if touches else split.start
-        found.append((split.tp, start, split.stop))
-    return found
+        touches = bool(ranges) and ranges[-1][::2] == (split.tp, split.start)
+        start = ranges.pop()[1] if touches else split.start
+        ranges.append((split.tp, start, split.stop))
+    return ranges
 
 
 def cut(
@@ -83,15 +83,15 @@ def cut(
     return (split for low, high in ranges.values() for split in _pieces(low, high, split_records))
 
 
-def _pieces(low: Mark, high: Mark, most: int | None) -> Iterator[Split]:
-    """The fewest pieces of at most `most` offsets, of nearly equal length.
+def _pieces(low: Mark, high: Mark, max_offsets: int | None) -> Iterator[Split]:
+    """The fewest pieces of at most `max_offsets` offsets, of nearly equal length.
 
     The witness of the first piece's start is the lower mark's, because it also shows
     what happened before the upper mark was made. The lower mark's epoch may end before
     the other pieces begin; the upper mark's reaches beyond them.
     """
     length = high.offset - low.offset
-    count = 0 if length == 0 else 1 if most is None else -(-length // most)
+    count = 0 if length == 0 else 1 if max_offsets is None else -(-length // max_offsets)
     start = low.offset
     for i in range(count):
         end = low.offset + length * (i + 1) // count

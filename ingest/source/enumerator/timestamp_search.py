@@ -150,15 +150,15 @@ class Look:
         Raises:
             _SeekError: the pass goes on at its target.
         """
-        passed, known, asked = 0, len(cuts), False
+        scanned, cut_count, has_asked = 0, len(cuts), False
         for chunk in chunks:
-            if len(cuts) > known:
-                passed, known, asked = 0, len(cuts), False
+            if len(cuts) > cut_count:
+                scanned, cut_count, has_asked = 0, len(cuts), False
             yield chunk
-            passed += len(chunk.offsets)
-            if passed >= MOST_SCANNED and len(cuts) == known and not asked:
-                asked = True
-                moment = _EPOCH + timedelta(milliseconds=labels[known])
+            scanned += len(chunk.offsets)
+            if scanned >= MOST_SCANNED and len(cuts) == cut_count and not has_asked:
+                has_asked = True
+                moment = _EPOCH + timedelta(milliseconds=labels[cut_count])
                 hit = self.broker.first_at_or_after([piece.tp], moment)[piece.tp]
                 target = piece.end if hit is None else hit.offset
                 if target > int(chunk.offsets[-1]) + MOST_SCANNED:

@@ -40,7 +40,7 @@ class Discovered:
     tps: list[TopicPartition]
 
     @property
-    def seen(self) -> list[TopicSeen]:
+    def boundary_topics(self) -> list[TopicSeen]:
         """The topics as a boundary keeps them."""
         return [TopicSeen(t.topic, t.topic_id, t.partitions) for t in self.topics.values()]
 
@@ -49,21 +49,21 @@ class Discovered:
         ids = {name: info.topic_id for name, info in self.topics.items()}
         return ReadPlan(self.cluster_id, ids, on_loss)
 
-    def within(self, stop: FrozenStop | None) -> Discovered:
+    def limit_to(self, stop: FrozenStop | None) -> Discovered:
         """Leaves out what came only after the end was frozen."""
         if stop is None:
             return self
-        seen, ends = stop.boundary.by_topic(), stop.boundary.by_tp()
-        kept = {
-            name: msgspec.structs.replace(info, partitions=seen[name].partitions)
+        stop_topics, ends = stop.boundary.by_topic(), stop.boundary.by_tp()
+        topics = {
+            name: msgspec.structs.replace(info, partitions=stop_topics[name].partitions)
             for name, info in self.topics.items()
-            if name in seen
+            if name in stop_topics
         }
-        return Discovered(self.cluster_id, kept, [tp for tp in self.tps if tp in ends])
+        return Discovered(self.cluster_id, topics, [tp for tp in self.tps if tp in ends])
 
-    def without(self, names: Collection[str]) -> Discovered:
-        kept = {name: info for name, info in self.topics.items() if name not in names}
-        return Discovered(self.cluster_id, kept, [tp for tp in self.tps if tp.topic in kept])
+    def drop_topics(self, names: Collection[str]) -> Discovered:
+        topics = {name: info for name, info in self.topics.items() if name not in names}
+        return Discovered(self.cluster_id, topics, [tp for tp in self.tps if tp.topic in topics])
 
 
 def discover(
@@ -89,12 +89,12 @@ def discover(
     """
     cluster = broker.cluster_id()
     _refuse_other_cluster(cluster, lower)
-    wanted = _wanted(broker, selection)
-    topics = broker.topics(wanted) if wanted else {}
-    removed = _removed(selection, topics, wanted, lower)
+    selected_names = _select_names(broker, selection)
+    topics = broker.topics(selected_names) if selected_names else {}
+    removed = _removed_topics(selection, topics, selected_names, lower)
     if removed and lower is not None and on_removed == "fail":
-        raise _gone(removed[0], lower)
-    _refuse_missing(broker, selection, topics, wanted, removed, lower)
+        raise _removed_error(removed[0], lower)
+    _refuse_missing(broker, selection, topics, selected_names, removed, lower)
     return Discovered(cluster, dict(sorted(topics.items())), _tps(selection, topics))
 
 
@@ -133,11 +133,11 @@ def snapshot_offsets(
         SpecError, DataLossError, IdentityError: as `discover`.
         UnreachableError: the cluster doesn't answer.
     """
-    found = discover(broker, selection, lower, on_removed)
-    starts, stable = broker.log_starts(found.tps), broker.stable_ends(found.tps)
-    latest = broker.ends(found.tps)
-    logs = {tp: LogOffsets(starts[tp], stable[tp].offset, latest[tp]) for tp in found.tps}
-    return OffsetSnapshot(found.cluster_id, found.topics, logs)
+    discovered = discover(broker, selection, lower, on_removed)
+    starts, stable = broker.log_starts(discovered.tps), broker.stable_ends(discovered.tps)
+    latest = broker.ends(discovered.tps)
+    logs = {tp: LogOffsets(starts[tp], stable[tp].offset, latest[tp]) for tp in discovered.tps}
+    return OffsetSnapshot(discovered.cluster_id, discovered.topics, logs)
 
 
 def refuse_other_topics(discovered: Discovered, *neighbours: Boundary | None) -> None:
@@ -149,15 +149,15 @@ def refuse_other_topics(discovered: Discovered, *neighbours: Boundary | None) ->
     """
     for neighbour in neighbours:
         _refuse_other_cluster(discovered.cluster_id, neighbour)
-        for seen in () if neighbour is None else neighbour.topics:
-            now = discovered.topics.get(seen.topic)
-            if neighbour is not None and now is not None and now.topic_id != seen.topic_id:
+        for frozen in () if neighbour is None else neighbour.topics:
+            now = discovered.topics.get(frozen.topic)
+            if neighbour is not None and now is not None and now.topic_id != frozen.topic_id:
                 raise IdentityError(
-                    f"The boundary {label_text(neighbour.label)} is of topic id {seen.topic_id},"
+                    f"The boundary {label_text(neighbour.label)} is of topic id {frozen.topic_id},"
                     f" and the topic now has id {now.topic_id}",
                     "plan",
                     _REBASE,
-                    seen.topic,
+                    frozen.topic,
                 )
 
 
@@ -171,7 +171,7 @@ def _refuse_other_cluster(cluster: str, neighbour: Boundary | None) -> None:
         )
 
 
-def _wanted(broker: Broker, selection: Selection) -> list[str]:
+def _select_names(broker: Broker, selection: Selection) -> list[str]:
     if isinstance(selection, Pattern):
         return [name for name in broker.names() if selection.matches(name)]
     return sorted(
@@ -181,8 +181,11 @@ def _wanted(broker: Broker, selection: Selection) -> list[str]:
     )
 
 
-def _removed(
-    selection: Selection, topics: Iterable[str], wanted: Sequence[str], lower: Boundary | None
+def _removed_topics(
+    selection: Selection,
+    topics: Iterable[str],
+    selected_names: Sequence[str],
+    lower: Boundary | None,
 ) -> list[str]:
     """The topics that the lower boundary knows, the source selects and the cluster lacks.
 
@@ -191,18 +194,20 @@ def _removed(
     """
     if lower is None:
         return []
-    known = {t.topic for t in lower.topics}
+    known_names = {t.topic for t in lower.topics}
     if isinstance(selection, Pattern):
         carried = (
-            known
+            known_names
             - {m.topic for m in lower.marks if m.how != "removed"}
             - {t.topic for t in lower.topics if t.partitions == 0}
         )
-        return sorted(name for name in known - carried - set(topics) if selection.matches(name))
-    return sorted((known & set(wanted)) - set(topics))
+        return sorted(
+            name for name in known_names - carried - set(topics) if selection.matches(name)
+        )
+    return sorted((known_names & set(selected_names)) - set(topics))
 
 
-def _gone(topic: str, lower: Boundary) -> DataLossError:
+def _removed_error(topic: str, lower: Boundary) -> DataLossError:
     marks = [m for m in lower.marks if m.topic == topic]
     unread = ", ".join(f"{m.partition} from offset {m.offset} on" for m in marks[:_NAMED_MAX]) + (
         ", ..." if len(marks) > _NAMED_MAX else ""
@@ -221,11 +226,11 @@ def _refuse_missing(
     broker: Broker,
     selection: Selection,
     topics: dict[str, TopicInfo],
-    wanted: Sequence[str],
+    selected_names: Sequence[str],
     removed: Sequence[str],
     lower: Boundary | None,
 ) -> None:
-    missing = sorted(set(wanted) - set(topics) - set(removed))
+    missing = sorted(set(selected_names) - set(topics) - set(removed))
     if isinstance(selection, Pattern):
         if not topics and lower is None:
             raise SpecError(
@@ -235,7 +240,7 @@ def _refuse_missing(
                 " see.",
             )
     elif missing:
-        raise _unknown(broker, missing)
+        raise _unknown_topics_error(broker, missing)
     for tp in selection.tps if isinstance(selection, Partitions) else ():
         if tp.topic in topics and tp.partition >= topics[tp.topic].partitions:
             raise SpecError(
@@ -249,7 +254,7 @@ def _refuse_missing(
             )
 
 
-def _unknown(broker: Broker, missing: Sequence[str]) -> SpecError:
+def _unknown_topics_error(broker: Broker, missing: Sequence[str]) -> SpecError:
     """The error for topics that don't exist, with similar names that do."""
     try:
         names = broker.names()

@@ -81,8 +81,8 @@ def header_ends(batch: pa.RecordBatch) -> npt.NDArray[np.int64]:
     edges: npt.NDArray[np.int32] = headers.offsets.to_numpy()
     names, values = (_offsets(headers.values.field(i))[edges].astype(np.int64) for i in range(2))
     ends: npt.NDArray[np.int64] = names + values
-    behind: npt.NDArray[np.int64] = ends[1:] - ends[0]
-    return behind
+    row_ends: npt.NDArray[np.int64] = ends[1:] - ends[0]
+    return row_ends
 
 
 def _stamps(stamps: npt.NDArray[np.int64], types: npt.NDArray[np.int8]) -> pa.Array:
@@ -113,10 +113,10 @@ def _ends(column: pa.Array) -> npt.NDArray[np.int64]:
 
 def _offsets(column: pa.Array) -> npt.NDArray[np.int32]:
     """The offset of each text or binary in its data, and the end of the last one."""
-    behind = column.offset + len(column) + 1
+    end = column.offset + len(column) + 1
     buffer = column.buffers()[1]
     return (
-        np.frombuffer(buffer, np.int32)[column.offset : behind]
+        np.frombuffer(buffer, np.int32)[column.offset : end]
         if buffer is not None and buffer.size
         else np.zeros(1, np.int32)
     )
@@ -142,25 +142,25 @@ class Gatherer:
         """
         first = 0
         while first < batch.num_rows:
-            before = int(ends[first - 1]) if first else 0
+            start_bytes = int(ends[first - 1]) if first else 0
             fitting = (
-                int(np.searchsorted(ends, before + self.bytes_max - self._bytes, side="right"))
+                int(np.searchsorted(ends, start_bytes + self.bytes_max - self._bytes, side="right"))
                 - first
             )
-            taken = min(fitting, self.rows_max - self._rows, batch.num_rows - first)
-            if taken == 0 and not self._pieces:
-                taken = 1
-            if taken:
-                self._pieces.append(batch.slice(first, taken))
-                self._rows += taken
-                self._bytes += int(ends[first + taken - 1]) - before
-                first += taken
+            row_count = min(fitting, self.rows_max - self._rows, batch.num_rows - first)
+            if row_count == 0 and not self._pieces:
+                row_count = 1
+            if row_count:
+                self._pieces.append(batch.slice(first, row_count))
+                self._rows += row_count
+                self._bytes += int(ends[first + row_count - 1]) - start_bytes
+                first += row_count
             if first < batch.num_rows or self._rows == self.rows_max:
                 yield from self.rest()
 
     def rest(self) -> Iterator[pa.RecordBatch]:
         """Yields the gathered rows, if there are any."""
         if self._pieces:
-            whole = pa.concat_batches(self._pieces) if len(self._pieces) > 1 else self._pieces[0]
+            batch = pa.concat_batches(self._pieces) if len(self._pieces) > 1 else self._pieces[0]
             self._pieces, self._rows, self._bytes = [], 0, 0
-            yield whole
+            yield batch

@@ -20,9 +20,9 @@ from confluent_kafka import TopicPartition as KafkaPartition
 
 from windrow.ingest.client_cache import is_keeping, keep, taken
 from windrow.ingest.errors import DataLossError, RefusedError
-from windrow.ingest.kafka.client_properties import LOG, scrubbed
+from windrow.ingest.kafka.client_properties import LOG, scrub
 from windrow.ingest.kafka.error_codes import DENIED, END, GONE, LOST, PASSING, is_truncation
-from windrow.ingest.kafka.identity import denied, is_client_refused, unreachable
+from windrow.ingest.kafka.identity import denied_error, is_client_refused, unreachable
 from windrow.ingest.kafka.timeouts import APART_SECONDS, CONNECT_SECONDS, TIMES
 from windrow.ingest.model.plan import Split
 from windrow.ingest.source.data_loss import REMOVED
@@ -151,7 +151,7 @@ class Cursor:
         elif self._quiet_since is None:
             self._quiet_since = time.monotonic()
         elif time.monotonic() - self._quiet_since > self._stall_seconds:
-            self._stalled()
+            self._raise_stalled()
 
     def _event(self, error: KafkaError, offset: int) -> int:
         """Handles an event; returns the offset up to which it shows the log was passed.
@@ -169,7 +169,7 @@ class Cursor:
             # checked after the messages before it are taken
             self._loss = self._last_error = error
         elif code in DENIED:
-            raise denied(self._split, self._error_text(error))
+            raise denied_error(self._split, self._error_text(error))
         elif code in GONE:
             self._check()
         elif code not in PASSING:
@@ -188,7 +188,7 @@ class Cursor:
         self._last_error = error
 
     def _error_text(self, error: KafkaError) -> str:
-        return scrubbed(error.str(), self._properties)
+        return scrub(error.str(), self._properties)
 
     def _limits(self) -> LogLimits | None:
         return log_limits(self._properties, self._split)
@@ -213,7 +213,7 @@ class Cursor:
         error, self._loss = self._loss, None
         self._check()  # a recreated topic is no loss
         stop, apart = self._split.stop, min(APART_SECONDS, self._stall_seconds / 4)
-        limits = believed(self._limits, self.position, stop, apart)
+        limits = ask_believable(self._limits, self.position, stop, apart)
         if error is not None and is_truncation(error):
             self._truncations += 1
             self._quiet_since = None if self._truncations <= TIMES else self._quiet_since
@@ -249,7 +249,7 @@ class Cursor:
         self.position = offset
         self._lose(self._split.stop, self._limits(), f"; {_REPLACED}")
 
-    def _lose_cut(self, limits: LogLimits, why: str) -> None:
+    def _lose_cut(self, limits: LogLimits, reason: str) -> None:
         """Handles a log that was cut off below the position, and has grown again.
 
         A read that skips goes on if the plan was made afterwards:
@@ -265,17 +265,17 @@ class Cursor:
             self._split.stop_epoch is not None and self._witness() != self._split.stop_epoch
         )
         if self._skip is None or not planned_after:
-            self._lose(self._split.stop, limits, why)
+            self._lose(self._split.stop, limits, reason)
         else:
             self.diverged, self._truncations, self._quiet_since = True, 0, None
             self._begin_again()
 
-    def _lose(self, upto: int, limits: LogLimits | None, why: str = "") -> None:
+    def _lose(self, upto: int, limits: LogLimits | None, reason: str = "") -> None:
         if self._skip is None:
-            held = "others" if limits is None else f"{limits.low} to {limits.high}"
+            log_range = "others" if limits is None else f"{limits.low} to {limits.high}"
             raise DataLossError(
                 f"offsets from {self.position} to {self._split.stop} are wanted, but the log holds"
-                f" {held}{why}",
+                f" {log_range}{reason}",
                 "read",
                 REMOVED,
                 self._split.topic,
@@ -288,19 +288,19 @@ class Cursor:
         if upto < self._split.stop:
             self._begin_again()
 
-    def _stalled(self) -> None:
+    def _raise_stalled(self) -> None:
         """Raises an error with the likely reason, after the stall limit.
 
         The read goes on if offsets turn out to be gone and may be skipped.
         """
         if self._last_error is not None and is_client_refused(self._last_error):
-            raise denied(self._split, self._error_text(self._last_error))
+            raise denied_error(self._split, self._error_text(self._last_error))
         position = self.position
         self._no_progress()
         if self.position > position:
             return
         limits = self._limits()
-        seen = (
+        end_text = (
             ""
             if limits is None
             else f"; the log ends at {limits.high}, and an open transaction may hold it back"
@@ -310,11 +310,11 @@ class Cursor:
             if self._last_error is None
             else f"; last error: {self._error_text(self._last_error)}"
         )
-        what = (
+        message = (
             f"no message arrived within {self._stall_seconds:g} s, and offset"
-            f" {self._split.stop} was not reached{seen}{last}"
+            f" {self._split.stop} was not reached{end_text}{last}"
         )
-        raise unreachable(self._split, what, self.position)
+        raise unreachable(self._split, message, self.position)
 
 
 class LogLimits(msgspec.Struct, frozen=True):
@@ -347,7 +347,7 @@ def log_limits(properties: Mapping[str, Any], split: Split) -> LogLimits | None:
     return None if offsets is None else LogLimits(*offsets)
 
 
-def believed(
+def ask_believable(
     ask: Callable[[], LogLimits | None], position: int, stop: int, apart_seconds: float
 ) -> LogLimits | None:
     """Asks for limits until they can be believed; None if they can't yet.
@@ -362,10 +362,10 @@ def believed(
         return first
     for _ in range(TIMES - 1):
         time.sleep(apart_seconds)
-        again = ask()
-        if again is None or again.high != first.high:
-            return again if again is not None and again.high >= stop else None
-        first = again
+        second = ask()
+        if second is None or second.high != first.high:
+            return second if second is not None and second.high >= stop else None
+        first = second
     return first
 
 

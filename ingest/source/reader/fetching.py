@@ -101,8 +101,8 @@ class Fetcher(Protocol):
             KafkaException: the client can't be used any more.
         """
 
-    def poll(self, wanted: int, stop: int) -> Fetched:
-        """Returns at most `wanted` messages that have arrived.
+    def poll(self, max_messages: int, stop: int) -> Fetched:
+        """Returns at most `max_messages` messages that have arrived.
 
         If there are none, it waits a moment for some.
         """

@@ -130,7 +130,7 @@ class LibrdkafkaFetcher:
 
     def _expect(self, start: Start) -> None:
         """Resets the state, so that only messages from a start on are accepted."""
-        self._most = AT_ONCE
+        self._poll_limit = AT_ONCE
         self.tp, self._begun = TopicPartition(start.topic, start.partition), False
         self._last: LastMessage | None = None
         self.state[[fields.TOPIC, fields.PARTITION, fields.DUE]] = 0, start.partition, start.offset
@@ -144,9 +144,9 @@ class LibrdkafkaFetcher:
             self.api.topic_partition_set_leader_epoch(partition, start.leader_epoch)
         self._check(self.api.assign(self.handle, self._partitions))
 
-    def poll(self, wanted: int, stop: int) -> Fetched:
+    def poll(self, max_messages: int, stop: int) -> Fetched:
         self._release()
-        fetched = self._consume(min(wanted, self._most))
+        fetched = self._consume(min(max_messages, self._poll_limit))
         self.state[fields.STOP] = stop
         count = passes.look(
             self._calls, self.messages, fetched, self._rows, self.state, self._scratch
@@ -158,7 +158,7 @@ class LibrdkafkaFetcher:
             )
         if count:
             mean = max(1, int(self.state[fields.BYTES]) // count)
-            self._most = max(1, min(AT_ONCE, POLL_BYTES // mean))
+            self._poll_limit = max(1, min(AT_ONCE, POLL_BYTES // mean))
         events = self._events(fetched) if self.state[fields.EVENTS] else []
         self._last = self._last_message(count) if fetched else self._last
         return Fetched(count, self._position(fetched), events, self.batches(count, self.turn))
@@ -175,26 +175,28 @@ class LibrdkafkaFetcher:
             self.api.destroy_flags(handle, _CLOSED)
             del self._callbacks  # they refer to this object, and would keep its arrays
 
-    def _consume(self, most: int) -> int:
+    def _consume(self, max_messages: int) -> int:
         """Takes the messages that have arrived; waits for the first one if there are none.
 
         After that wait more have arrived: the cluster's answer comes as a whole.
         """
-        at = self.messages.ctypes.data
-        count = self._take(at, most, 0)
+        address = self.messages.ctypes.data
+        count = self._take(address, max_messages, 0)
         if count == 0:
-            count = self._take(at, 1, WAIT_SECONDS)
-            if 0 < count < most:
-                count += self._take(at + 8, most - 1, 0)
+            count = self._take(address, 1, WAIT_SECONDS)
+            if 0 < count < max_messages:
+                count += self._take(address + 8, max_messages - 1, 0)
         return count
 
-    def _take(self, address: int, most: int, seconds: float) -> int:
-        """Writes the addresses of up to `most` messages to an address.
+    def _take(self, address: int, max_messages: int, seconds: float) -> int:
+        """Writes the addresses of up to `max_messages` messages to an address.
 
         Returns their number. With zero seconds these are the messages that have
         arrived.
         """
-        count = int(self.api.consume_batch_queue(self._queue, round(seconds * 1000), address, most))
+        count = int(
+            self.api.consume_batch_queue(self._queue, round(seconds * 1000), address, max_messages)
+        )
         if count < 0:
             self._check(self.api.last_error())
         return count
@@ -251,15 +253,18 @@ class LibrdkafkaFetcher:
         for address in self.messages[:fetched].tolist():
             message = MessageHead.from_address(address)
             if message.err != 0:
-                why = self.api.message_errstr(address)
+                error_text = self.api.message_errstr(address)
                 events.append(
-                    (KafkaError(message.err, why.decode(errors="replace")), max(message.offset, 0))
+                    (
+                        KafkaError(message.err, error_text.decode(errors="replace")),
+                        max(message.offset, 0),
+                    )
                 )
         return events
 
-    def _bug(self, what: str) -> BugError:
+    def _bug(self, message: str) -> BugError:
         return BugError(
-            what,
+            message,
             "read",
             "Nothing was committed. Report a bug in the reader.",
             self.tp.topic,
@@ -271,11 +276,11 @@ class LibrdkafkaFetcher:
         passes.release(self._calls, self.messages, AT_ONCE)
 
     def batches(self, count: int, turn: int) -> Iterator[pa.RecordBatch]:
-        for first, behind in self._pieces(count):
+        for first, end in self._pieces(count):
             if turn != self.turn:
                 raise self._bug(f"messages of {self.tp} were taken after they were destroyed")
             yield rows_to_batch(
-                self._calls, self.tp, self.messages, self._rows, first, behind, self._scratch
+                self._calls, self.tp, self.messages, self._rows, first, end, self._scratch
             )
 
     def _pieces(self, count: int) -> Iterator[tuple[int, int]]:
@@ -287,11 +292,13 @@ class LibrdkafkaFetcher:
             ends = np.full(count, self.state[fields.BYTES])
         else:
             ends = np.cumsum(self._rows[list(fields.SIZES), :count].sum(axis=0))
-        first = before = 0
+        first = copied_bytes = 0
         while first < count:
-            behind = max(int(np.searchsorted(ends, before + PIECE_BYTES, side="right")), first + 1)
-            yield first, behind
-            first, before = behind, int(ends[behind - 1])
+            end = max(
+                int(np.searchsorted(ends, copied_bytes + PIECE_BYTES, side="right")), first + 1
+            )
+            yield first, end
+            first, copied_bytes = end, int(ends[end - 1])
 
     def _create(self, properties: Mapping[str, Any]) -> int:
         """A new client, which owns its configuration from then on."""
@@ -303,17 +310,19 @@ class LibrdkafkaFetcher:
             raise
 
     def _configure(self, conf: int, properties: Mapping[str, Any]) -> int:
-        api, why = self.api, ctypes.create_string_buffer(TEXT_SIZE)
+        api, error_buffer = self.api, ctypes.create_string_buffer(TEXT_SIZE)
         for name, value in {**properties, "log.queue": True}.items():
-            if api.conf_set(conf, name.encode(), _text(value), why, TEXT_SIZE) != 0:
+            if api.conf_set(conf, name.encode(), _text(value), error_buffer, TEXT_SIZE) != 0:
                 # a code without a public name
                 code = KafkaError._INVALID_ARG
-                raise KafkaException(KafkaError(code, why.value.decode(errors="replace")))
+                raise KafkaException(KafkaError(code, error_buffer.value.decode(errors="replace")))
         api.conf_set_error_cb(conf, self._callbacks[0])
         api.conf_set_log_cb(conf, self._callbacks[1])
-        handle = api.new(CONSUMER, conf, why, TEXT_SIZE)
+        handle = api.new(CONSUMER, conf, error_buffer, TEXT_SIZE)
         if handle is None:
-            raise KafkaException(KafkaError(api.last_error(), why.value.decode(errors="replace")))
+            raise KafkaException(
+                KafkaError(api.last_error(), error_buffer.value.decode(errors="replace"))
+            )
         return int(handle)
 
     def _check(self, code: int) -> None:
@@ -334,16 +343,16 @@ def rows_to_batch(
     messages: fields.Ints,
     rows: fields.Ints,
     first: int,
-    behind: int,
+    end: int,
     scratch: fields.Ints,
 ) -> pa.RecordBatch:
     """The messages of some rows as a batch. The messages are destroyed by this."""
-    part = rows[:, first:behind]
-    headers = _headers(calls, rows, first, behind, scratch)
+    part = rows[:, first:end]
+    headers = _headers(calls, rows, first, end, scratch)
     keys, values = _Binaries(part[fields.KEY_SIZE]), _Binaries(part[fields.VALUE_SIZE])
-    passes.move(calls, messages, rows, first, behind, keys.address, values.address)
+    passes.move(calls, messages, rows, first, end, keys.address, values.address)
     epochs = part[fields.LEADER_EPOCH].astype(np.int32)
-    without = epochs < 0
+    missing_epochs = epochs < 0
     return columns_to_batch(
         tp,
         part[fields.OFFSET].copy(),
@@ -352,7 +361,7 @@ def rows_to_batch(
         keys.array(part[fields.KEY] != 0),
         values.array(part[fields.VALUE] != 0),
         headers,
-        pa.array(epochs, mask=without if without.any() else None),
+        pa.array(epochs, mask=missing_epochs if missing_epochs.any() else None),
     )
 
 
@@ -377,10 +386,10 @@ def _binary(ends: npt.NDArray[np.int32], data: pa.Buffer, present: npt.NDArray[A
 
 
 def _headers(
-    calls: fields.Ints, rows: fields.Ints, first: int, behind: int, scratch: fields.Ints
+    calls: fields.Ints, rows: fields.Ints, first: int, end: int, scratch: fields.Ints
 ) -> pa.Array:
-    part = rows[:, first:behind]
-    list_ends = np.zeros(behind - first + 1, np.int32)
+    part = rows[:, first:end]
+    list_ends = np.zeros(end - first + 1, np.int32)
     np.cumsum(part[fields.HEADER_COUNT], out=list_ends[1:])
     total = int(list_ends[-1])
     name_ends, value_ends, present = (
@@ -397,7 +406,7 @@ def _headers(
             calls,
             rows,
             first,
-            behind,
+            end,
             name_ends,
             names.address,
             value_ends,
@@ -425,10 +434,10 @@ def _headers_or_marks(
     A message with a header name that isn't UTF-8 gets a mark instead: it must not block its window.
     """
     headers: list[HeaderList | None] = []
-    for first, behind in pairwise(ends.tolist()):
+    for first, end in pairwise(ends.tolist()):
         try:
-            texts = [name.decode() for name in names[first:behind]]
-            headers.append(list(zip(texts, values[first:behind], strict=True)))
+            texts = [name.decode() for name in names[first:end]]
+            headers.append(list(zip(texts, values[first:end], strict=True)))
         except UnicodeDecodeError:
             headers.append(UNREADABLE_HEADERS)
     return headers_to_array(headers)

@@ -49,9 +49,11 @@ _INT = types.int64
 
 
 def _copying(_typing: Any, target: Any, source: Any, size: Any) -> Any:
-    def build(context: Any, builder: Any, _signature: Any, given: Any) -> Any:
-        to, of = (builder.inttoptr(address, _utils.voidptr_t) for address in given[:2])
-        _utils.raw_memcpy(builder, to, of, given[2], 1)
+    def build(context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
+        target_pointer, source_pointer = (
+            builder.inttoptr(address, _utils.voidptr_t) for address in arguments[:2]
+        )
+        _utils.raw_memcpy(builder, target_pointer, source_pointer, arguments[2], 1)
         return context.get_dummy_value()
 
     return types.void(target, source, size), build
@@ -79,8 +81,8 @@ def _look_at_headers(calls: Ints, message: int, rows: Ints, n: int, scratch: int
     if call32_at(calls[2], (message, scratch)) == 0:
         rows[HEADERS, n] = headers = int64_at(scratch)
         count = call_at(calls[3], (headers,))
-        for at in range(count):
-            call32_at(calls[4], (headers, at, scratch, scratch + 8, scratch + 16))
+        for index in range(count):
+            call32_at(calls[4], (headers, index, scratch, scratch + 8, scratch + 16))
             names += _text_size(int64_at(scratch))
             values += int64_at(scratch + 16)
     rows[HEADER_COUNT, n], rows[HEADER_NAMES_SIZE, n], rows[HEADER_VALUES_SIZE, n] = (
@@ -113,7 +115,7 @@ def look(calls: Ints, messages: Ints, count: int, rows: Ints, state: Ints, scrat
             `BYTES`, the size of keys, values and headers of the rows.
         scratch: `SCRATCH` words.
     """
-    taken, answer = 0, scratch.ctypes.data
+    row_count, answer_address = 0, scratch.ctypes.data
     state[EVENTS:] = 0
     for n in range(count):
         message = messages[n]
@@ -141,37 +143,42 @@ def look(calls: Ints, messages: Ints, count: int, rows: Ints, state: Ints, scrat
             return 0
         state[DUE] = offset + 1
         if offset < state[STOP]:
-            rows[NUMBER, taken], rows[OFFSET, taken] = n, offset
-            rows[VALUE, taken], rows[VALUE_SIZE, taken], rows[KEY, taken], rows[KEY_SIZE, taken] = (
+            rows[NUMBER, row_count], rows[OFFSET, row_count] = n, offset
+            (
+                rows[VALUE, row_count],
+                rows[VALUE_SIZE, row_count],
+                rows[KEY, row_count],
+                rows[KEY_SIZE, row_count],
+            ) = (
                 value,
                 value_size,
                 key,
                 key_size,
             )
-            rows[TIMESTAMP, taken] = call_at(calls[0], (message, answer))
-            rows[TIMESTAMP_TYPE, taken] = int32_at(answer)
-            rows[LEADER_EPOCH, taken] = call32_at(calls[1], (message,))
-            _look_at_headers(calls, message, rows, taken, answer)
+            rows[TIMESTAMP, row_count] = call_at(calls[0], (message, answer_address))
+            rows[TIMESTAMP_TYPE, row_count] = int32_at(answer_address)
+            rows[LEADER_EPOCH, row_count] = call32_at(calls[1], (message,))
+            _look_at_headers(calls, message, rows, row_count, answer_address)
             state[BYTES] += (
                 value_size
                 + key_size
-                + rows[HEADER_NAMES_SIZE, taken]
-                + rows[HEADER_VALUES_SIZE, taken]
+                + rows[HEADER_NAMES_SIZE, row_count]
+                + rows[HEADER_VALUES_SIZE, row_count]
             )
-            taken += 1
-    return taken
+            row_count += 1
+    return row_count
 
 
 @compiled(types.void(_INTS, _INTS, _ROWS, _INT, _INT, _INT, _INT))
 def move(
-    calls: Ints, messages: Ints, rows: Ints, first: int, behind: int, keys: int, values: int
+    calls: Ints, messages: Ints, rows: Ints, first: int, end: int, keys: int, values: int
 ) -> None:
     """Copies keys and values of some rows to two addresses, and destroys the messages.
 
     The keys are copied one after the other, and so are the values. The address of a
     destroyed message becomes 0.
     """
-    for n in range(first, behind):
+    for n in range(first, end):
         if rows[KEY_SIZE, n]:
             _copy(keys, rows[KEY, n], rows[KEY_SIZE, n])
             keys += rows[KEY_SIZE, n]
@@ -188,7 +195,7 @@ def copy_headers(
     calls: Ints,
     rows: Ints,
     first: int,
-    behind: int,
+    end: int,
     name_ends: Any,
     names: int,
     value_ends: Any,
@@ -202,7 +209,7 @@ def copy_headers(
         calls: see `CALLS`.
         rows: the rows that `look` filled.
         first: the first row.
-        behind: the row after the last one.
+        end: the row after the last one.
         name_ends: one more than there are headers; filled with the ends of the names.
         names: the address to copy the names to.
         value_ends: the same for values.
@@ -210,19 +217,26 @@ def copy_headers(
         present: filled: 0 if a value is null, else 1.
         scratch: `SCRATCH` words.
     """
-    answer, name_end, value_end, at = scratch.ctypes.data, 0, 0, 0
-    for n in range(first, behind):
+    answer_address, name_end, value_end, header_index = scratch.ctypes.data, 0, 0, 0
+    for n in range(first, end):
         for header in range(rows[HEADER_COUNT, n]):
-            call32_at(calls[4], (rows[HEADERS, n], header, answer, answer + 8, answer + 16))
-            name, value, size = int64_at(answer), int64_at(answer + 8), int64_at(answer + 16)
+            call32_at(
+                calls[4],
+                (rows[HEADERS, n], header, answer_address, answer_address + 8, answer_address + 16),
+            )
+            name, value, size = (
+                int64_at(answer_address),
+                int64_at(answer_address + 8),
+                int64_at(answer_address + 16),
+            )
             length = _text_size(name)
             _copy(names + name_end, name, length)
             if size:
                 _copy(values + value_end, value, size)
             name_end, value_end = name_end + length, value_end + size
-            present[at] = value != 0
-            at += 1
-            name_ends[at], value_ends[at] = name_end, value_end
+            present[header_index] = value != 0
+            header_index += 1
+            name_ends[header_index], value_ends[header_index] = name_end, value_end
 
 
 @compiled(types.void(_INTS, _INTS, _INT))

@@ -154,22 +154,22 @@ class KafkaReader:
                     gaps.add_visible(planned.column("offset").to_numpy())
                     read += planned.num_rows
                     size += int(ends[-1])
-                    for whole in gatherer.add(planned, ends + header_ends(planned)):
-                        take(whole)
+                    for full_batch in gatherer.add(planned, ends + header_ends(planned)):
+                        take(full_batch)
                 if later is not None:
                     cursor.lose_from(batch.column("offset")[later].as_py())
                     break
-        for whole in gatherer.rest():
-            take(whole)
+        for full_batch in gatherer.rest():
+            take(full_batch)
         gaps.add_end(split.stop)
         aborted = (
-            self._aborted(properties, split, gaps, check)
+            self._count_aborted(properties, split, gaps, check)
             if properties["isolation.level"] == _COMMITTED
             else 0
         )
         return ReadSummary(cursor.position, read, size, aborted, cursor.skipped, cursor.diverged)
 
-    def _aborted(
+    def _count_aborted(
         self, properties: Mapping[str, Value], split: Split, gaps: Gaps, check: partial[None]
     ) -> int:
         """Counts the messages in the gaps, by reading these with read_uncommitted.

@@ -70,18 +70,18 @@ def answered(sink: Any, *answers: tuple[Answer | Exception, bool]) -> list[int]:
     """Have the next puts be answered so, each done before or not; the versions that
     puts were made on, as they come.
     """
-    left, puts = list(answers), list[int]()
+    remaining, puts = list(answers), list[int]()
 
     def put(state: Any, change: TableChange) -> Answer:
         puts.append(state.version)
-        if not left:
+        if not remaining:
             return state.put(change)  # type: ignore[no-any-return]
-        answer, arrives = left.pop(0)
+        reply, arrives = remaining.pop(0)
         if arrives:
             state.put(change)
-        if isinstance(answer, Exception):
-            raise answer
-        return answer
+        if isinstance(reply, Exception):
+            raise reply
+        return reply
 
     on_put(sink, put)
     return puts

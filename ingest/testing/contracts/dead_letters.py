@@ -25,13 +25,13 @@ class DeadLettersContract(SinkUnderTest):
         sink.commit_dead(first.plan, first.attempt, first_files)
         assert sink.read_dead(window(0)).num_rows == 0
         assert sink.read_dead(window(0), attempt=first.attempt).num_rows == first.counts.dead
-        made, staged = staged_receipt(sink, 0, 0, "a2")
-        sink.commit_dead(made.plan, "a2", staged)
-        self.reopen(sink).commit_dead(made.plan, "a2", staged)
-        sink.commit(made, staged)
-        seen = sink.read_dead(window(0))
-        assert set(seen["attempt"].to_pylist()) == {"a2"}
-        assert seen.num_rows == made.counts.dead
+        new_receipt, staged = staged_receipt(sink, 0, 0, "a2")
+        sink.commit_dead(new_receipt.plan, "a2", staged)
+        self.reopen(sink).commit_dead(new_receipt.plan, "a2", staged)
+        sink.commit(new_receipt, staged)
+        dead_rows = sink.read_dead(window(0))
+        assert set(dead_rows["attempt"].to_pylist()) == {"a2"}
+        assert dead_rows.num_rows == new_receipt.counts.dead
         assert self.report(sink, [0]).ok
 
     def test_refused_attempts_are_known_until_their_window_is_committed(self, sink: Any) -> None:
@@ -55,9 +55,9 @@ class DeadLettersContract(SinkUnderTest):
         """
         refused, refused_files = staged_receipt(sink, 0, 0, "old schema")
         sink.commit_dead(refused.plan, refused.attempt, refused_files)
-        made, staged = staged_receipt(sink, 0, 0, "replayed", dead=False)
-        sink.commit_dead(made.plan, "replayed", staged)
-        sink.commit(made, staged)
+        new_receipt, staged = staged_receipt(sink, 0, 0, "replayed", dead=False)
+        sink.commit_dead(new_receipt.plan, "replayed", staged)
+        sink.commit(new_receipt, staged)
         assert sink.read_dead(window(0)).num_rows == 0
         assert self.report(sink, [0]).ok
 
@@ -121,13 +121,13 @@ class DeadLettersContract(SinkUnderTest):
         """Another pipeline, ledger or grid is refused, as a table refuses it."""
         store = self.reopen(sink).dead_letters
         store.prepare(TableOwner("orders", "ledger-1", "hourly"))
-        for other, error in (
+        for owner, error in (
             (TableOwner("returns", "ledger-1", "hourly"), OwnerError),
             (TableOwner("orders", "ledger-2", "hourly"), OwnerError),
             (TableOwner("orders", "ledger-1", "daily"), GridError),
         ):
             with pytest.raises(error):
-                store.prepare(other)
+                store.prepare(owner)
 
     def test_what_is_committed_is_never_swept(self, sink: Any) -> None:
         """Whatever the grace period, committed dead letters stay."""

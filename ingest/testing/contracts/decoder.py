@@ -48,23 +48,23 @@ class DecoderContract:
 
     def decoded(self, decoder: Decoder, values: Sequence[bytes | None]) -> Decoded:
         """What becomes of messages with these values; of the shape that all promise."""
-        found = decoder.open()(self.messages(values))
-        whole(found, decoder.columns.arrow_schema, len(values))
-        return found
+        decoded = decoder.open()(self.messages(values))
+        whole(decoded, decoder.columns.arrow_schema, len(values))
+        return decoded
 
     def test_each_message_is_in_one_place(self, decoder: Decoder) -> None:
         """Good ones have rows, bad ones are dead letters of the value or the schema
         with a reason, in the order of the messages.
         """
         mixed = [value for pair in zip(self.GOOD, self.BAD, strict=False) for value in pair]
-        found = self.decoded(decoder, mixed)
-        assert sorted(set(found.row_index.to_pylist())) == [
+        decoded = self.decoded(decoder, mixed)
+        assert sorted(set(decoded.row_index.to_pylist())) == [
             i for i in range(len(mixed)) if i % 2 == 0
         ]
-        assert [index for index, _, _ in dead(found)] == [i for i in range(len(mixed)) if i % 2]
-        assert {stage for _, stage, _ in dead(found)} <= {VALUE, SCHEMA}
+        assert [index for index, _, _ in dead(decoded)] == [i for i in range(len(mixed)) if i % 2]
+        assert {stage for _, stage, _ in dead(decoded)} <= {VALUE, SCHEMA}
         assert all(
-            reason and reason.isprintable() and len(reason) < 100 for _, _, reason in dead(found)
+            reason and reason.isprintable() and len(reason) < 100 for _, _, reason in dead(decoded)
         )
 
     @pytest.mark.parametrize("count", [0, 1])
@@ -79,17 +79,23 @@ class DecoderContract:
         """
         values = [*self.GOOD, None, *self.BAD, b"", *self.GOOD]
         together, decode = self.decoded(decoder, values), decoder.open()
-        alone = [decode(self.messages([value])) for value in values]
+        decoded_alone = [decode(self.messages([value])) for value in values]
         assert verdicts(together) == {
-            i: verdicts(one)[0] for i, one in enumerate(alone) if 0 in verdicts(one)
+            i: verdicts(single)[0]
+            for i, single in enumerate(decoded_alone)
+            if 0 in verdicts(single)
         }
         for name in ("dropped", "filtered", "truncated"):
-            assert getattr(together, name) == sum(getattr(one, name) for one in alone)
-        assert together.ignoring.tolist() == [i for i, one in enumerate(alone) if len(one.ignoring)]
-        assert together.cut.tolist() == [i for i, one in enumerate(alone) if len(one.cut)]
+            assert getattr(together, name) == sum(getattr(single, name) for single in decoded_alone)
+        assert together.ignoring.tolist() == [
+            i for i, single in enumerate(decoded_alone) if len(single.ignoring)
+        ]
+        assert together.cut.tolist() == [
+            i for i, single in enumerate(decoded_alone) if len(single.cut)
+        ]
         part = decode(self.messages(values).slice(1, len(self.GOOD)))
         assert verdicts(part) == {
-            i - 1: what for i, what in verdicts(together).items() if 1 <= i <= len(self.GOOD)
+            i - 1: verdict for i, verdict in verdicts(together).items() if 1 <= i <= len(self.GOOD)
         }
 
     def test_a_payload_stays_out_of_the_reasons(self, decoder: Decoder) -> None:
@@ -97,10 +103,10 @@ class DecoderContract:
         in a reason or a detail.
         """
         assert all(SECRET in value for value in self.BAD)
-        found = self.decoded(decoder, self.BAD)
-        assert len(found.dead_index) == len(self.BAD)
+        decoded = self.decoded(decoder, self.BAD)
+        assert len(decoded.dead_index) == len(self.BAD)
         assert SECRET.decode() not in str(
-            [found.dead_reason.to_pylist(), found.dead_detail.to_pylist()]
+            [decoded.dead_reason.to_pylist(), decoded.dead_detail.to_pylist()]
         )
 
     @_FEWER
@@ -118,24 +124,24 @@ class DecoderContract:
             b"[" * (4 << 20),
             (self.GOOD[0] * ((1 << 20) // len(self.GOOD[0]) + 1)),
         ]
-        found = self.decoded(decoder, [self.GOOD[0], *monsters, self.GOOD[0]])
-        assert {0, len(monsters) + 1} <= set(found.row_index.to_pylist())
-        assert verdicts(found)[0] == verdicts(found)[len(monsters) + 1]
+        decoded = self.decoded(decoder, [self.GOOD[0], *monsters, self.GOOD[0]])
+        assert {0, len(monsters) + 1} <= set(decoded.row_index.to_pylist())
+        assert verdicts(decoded)[0] == verdicts(decoded)[len(monsters) + 1]
 
     def test_a_decoder_travels(self, decoder: Decoder) -> None:
         """It is a recipe: what it built stays behind, and the copy is equal, promises
         the same, and decodes the same.
         """
-        before = self.decoded(decoder, self.GOOD)
+        original = self.decoded(decoder, self.GOOD)
         words = pickle.dumps(decoder)
         assert len(words) < 65_536  # with what its files hold
         copy = pickle.loads(words)  # noqa: S301
         assert (copy, hash(copy), copy.columns) == (decoder, hash(decoder), decoder.columns)
-        assert verdicts(self.decoded(copy, self.GOOD)) == verdicts(before)
+        assert verdicts(self.decoded(copy, self.GOOD)) == verdicts(original)
 
     def test_threads_do_not_meet(self, decoder: Decoder) -> None:
         """Several threads that open one decoder at the same time each get their own verdicts."""
-        expected, found, begin = (
+        expected, outcomes, begin = (
             verdicts(self.decoded(decoder, self.GOOD)),
             [],
             threading.Barrier(4),
@@ -144,14 +150,14 @@ class DecoderContract:
         def work() -> None:
             begin.wait(timeout=60)
             decode = decoder.open()
-            found.append([verdicts(decode(self.messages(self.GOOD))) for _ in range(20)])
+            outcomes.append([verdicts(decode(self.messages(self.GOOD))) for _ in range(20)])
 
         threads: list[Any] = [threading.Thread(target=work, daemon=True) for _ in range(4)]
         for thread in threads:
             thread.start()
         for thread in threads:
             thread.join(timeout=120)
-        assert found == [[expected] * 20] * 4
+        assert outcomes == [[expected] * 20] * 4
 
     def test_columns_are_named_and_typed(self, decoder: Decoder) -> None:
         """There is at least one column, and each name is there once."""

@@ -49,12 +49,12 @@ class LookupContract:
         """What one function that the source opens answers, one question after the other."""
         columns = self.columns(source)
         ask = source.open(version, columns)
-        found = [ask(pa.table({"id": pa.array(some, pa.int64())})) for some in keys]
-        for answers in found:
+        all_answers = [ask(pa.table({"id": pa.array(ids, pa.int64())})) for ids in keys]
+        for answers in all_answers:
             rows = answers.rows.select(columns.names)
             assert rows.schema.types == columns.types
             assert answers.requests >= 0
-        return found
+        return all_answers
 
     def test_it_says_what_it_has(self, source: LookupSource) -> None:
         """A name for people, and columns of types that a table takes."""
@@ -66,13 +66,13 @@ class LookupContract:
 
     def test_each_key_has_its_row(self, source: LookupSource) -> None:
         """A key without a row is left out; null values come back as null."""
-        (found,) = self.asked(source, source.version(), [1, 3, 7])
-        assert _rows(found) == [(1, "Ann"), (3, None)]
+        (answers,) = self.asked(source, source.version(), [1, 3, 7])
+        assert _rows(answers) == [(1, "Ann"), (3, None)]
 
     def test_one_question_after_the_other(self, source: LookupSource) -> None:
         """Each is answered alone, whatever was asked before; no key has a row it lacks."""
-        alone = self.asked(source, source.version(), [2], [7], [2, 3], [-1])
-        assert [_rows(found) for found in alone] == [
+        single_answers = self.asked(source, source.version(), [2], [7], [2, 3], [-1])
+        assert [_rows(answers) for answers in single_answers] == [
             [(2, "Bob")],
             [],
             [(2, "Bob"), (3, None)],
@@ -81,21 +81,21 @@ class LookupContract:
 
     def test_a_key_that_it_can_not_have_has_no_row(self, source: LookupSource) -> None:
         """The largest and smallest whole numbers are keys like others."""
-        (found,) = self.asked(source, source.version(), [-(2**63), 1, 2**63 - 1])
-        assert _rows(found) == [(1, "Ann")]
+        (answers,) = self.asked(source, source.version(), [-(2**63), 1, 2**63 - 1])
+        assert _rows(answers) == [(1, "Ann")]
 
     def test_a_version_is_held(self, source: LookupSource) -> None:
         """Tasks ask what the driver holds for them; a source that repeats can be asked for the
         same version again.
         """
         version = source.version()
-        with source.held(version, 1) as held:
-            (found,) = self.asked(pickle.loads(pickle.dumps(source)), held, [1])  # noqa: S301
-        assert _rows(found) == [(1, "Ann")]
+        with source.held(version, 1) as held_version:
+            (answers,) = self.asked(pickle.loads(pickle.dumps(source)), held_version, [1])  # noqa: S301
+        assert _rows(answers) == [(1, "Ann")]
         assert bool(version) or not source.repeats
         if source.repeats:
-            (again,) = self.asked(source, version, [1])
-            assert _rows(again) == _rows(found)
+            (repeated,) = self.asked(source, version, [1])
+            assert _rows(repeated) == _rows(answers)
 
     def test_a_version_has_its_rows_or_is_refused(self, source: LookupSource) -> None:
         """Of a source that repeats, after its table has changed: by what was opened before, and by
@@ -119,20 +119,22 @@ class LookupContract:
 
     def test_a_source_travels(self, source: LookupSource) -> None:
         """It is a recipe: what it opened stays behind, and the copy answers the same."""
-        before = self.asked(source, source.version(), [1, 2])
+        original = self.asked(source, source.version(), [1, 2])
         words = pickle.dumps(source)
         assert len(words) < 4096
         copy = pickle.loads(words)  # noqa: S301
         assert (copy.identity, copy.repeats) == (source.identity, source.repeats)
         assert copy.schema().equals(source.schema())
-        after = self.asked(copy, copy.version(), [1, 2])
-        assert list(map(_rows, after)) == list(map(_rows, before))
+        copied = self.asked(copy, copy.version(), [1, 2])
+        assert list(map(_rows, copied)) == list(map(_rows, original))
 
     def test_threads_do_not_meet(self, source: LookupSource) -> None:
         """Several threads ask one source at the same time."""
 
         def work() -> Any:
-            return [_rows(found) for found in self.asked(source, source.version(), *[[1, 2]] * 5)]
+            return [
+                _rows(answers) for answers in self.asked(source, source.version(), *[[1, 2]] * 5)
+            ]
 
         assert together([work] * 4) == [[[(1, "Ann"), (2, "Bob")]] * 5] * 4
 

@@ -55,13 +55,13 @@ class CommitContract(SinkUnderTest):
 
     def test_a_commit_shows_rows_and_receipt(self, sink: Any) -> None:
         """A commit makes rows and receipt visible together, to other processes too."""
-        made, staged = staged_receipt(sink, 0)
-        sink.commit_dead(made.plan, "a1", staged)
+        new_receipt, staged = staged_receipt(sink, 0)
+        sink.commit_dead(new_receipt.plan, "a1", staged)
         assert self.pieces(sink) == []
-        outcome = sink.commit(made, staged)
+        outcome = sink.commit(new_receipt, staged)
         assert isinstance(outcome, Done)
         assert self.reopen(sink).look(window(0)) == outcome.committed
-        assert as_proposed(outcome.committed.receipt) == made
+        assert as_proposed(outcome.committed.receipt) == new_receipt
         assert self.report(sink, [0]).ok, str(self.report(sink, [0]))
 
     def test_several_windows_are_looked_at_at_once(self, sink: Any, tmp_path: Path) -> None:
@@ -69,10 +69,10 @@ class CommitContract(SinkUnderTest):
         windows that the table doesn't have, and where there is no table.
         """
         sink.commit(*staged_receipt(sink, 1))
-        asked = [window(n) for n in (2, 1, 0)]
-        assert list(self.reopen(sink).looks(asked)) == [None, sink.look(window(1)), None]
+        windows = [window(n) for n in (2, 1, 0)]
+        assert list(self.reopen(sink).looks(windows)) == [None, sink.look(window(1)), None]
         assert list(sink.looks([])) == []
-        assert list(self.make(tmp_path / "none", ROWS).looks(asked)) == [None] * 3
+        assert list(self.make(tmp_path / "none", ROWS).looks(windows)) == [None] * 3
 
     def test_which_windows_are_committed(self, sink: Any, tmp_path: Path) -> None:
         """`committed` returns exactly the windows asked for that the table has; none where
@@ -80,9 +80,9 @@ class CommitContract(SinkUnderTest):
         """
         for number in (1, 3):
             sink.commit(*staged_receipt(sink, number))
-        asked = [window(n) for n in (2, 1, 0)]
-        assert self.reopen(sink).committed(asked) == sink.committed(asked) == {window(1)}
-        assert sink.committed([]) == self.make(tmp_path / "none", ROWS).committed(asked) == set()
+        windows = [window(n) for n in (2, 1, 0)]
+        assert self.reopen(sink).committed(windows) == sink.committed(windows) == {window(1)}
+        assert sink.committed([]) == self.make(tmp_path / "none", ROWS).committed(windows) == set()
 
     def test_a_second_commit_writes_nothing(self, sink: Any) -> None:
         """Another attempt at a committed window hears of the first one's receipt and
@@ -95,9 +95,9 @@ class CommitContract(SinkUnderTest):
 
     def test_the_same_commit_twice(self, sink: Any) -> None:
         """A call that is repeated as it was, says that it is done already."""
-        made, staged = staged_receipt(sink, 0)
-        assert isinstance(sink.commit(made, staged), Done)
-        assert isinstance(sink.commit(made, staged), AlreadyDone)
+        new_receipt, staged = staged_receipt(sink, 0)
+        assert isinstance(sink.commit(new_receipt, staged), Done)
+        assert isinstance(sink.commit(new_receipt, staged), AlreadyDone)
 
     def test_a_window_without_rows(self, sink: Any) -> None:
         """A window without any message is committed like any other, with a receipt and no files."""
@@ -141,7 +141,7 @@ class CommitContract(SinkUnderTest):
         assert self.report(sink, [0]).ok
 
     @pytest.mark.parametrize(
-        "asked",
+        "calls",
         [
             ["owner"],
             ["owner", "prepare"],
@@ -151,7 +151,7 @@ class CommitContract(SinkUnderTest):
         ],
     )
     def test_whatever_was_asked_before_an_overlap_is_refused(
-        self, sink: Any, asked: list[str]
+        self, sink: Any, calls: list[str]
     ) -> None:
         """A process that asks other things of the table first, as a run does, still
         holds its commit against all windows that are there.
@@ -164,21 +164,23 @@ class CommitContract(SinkUnderTest):
             "prepare": lambda: fresh.prepare(fresh.owner()),
             "look": lambda: fresh.look(window(5)),
         }
-        for word in asked:
+        for word in calls:
             ask[word]()
         planned = plan(fresh, 5, offsets=(PER_WINDOW - 1, PER_WINDOW))
         staged = stage(fresh, planned, 0, "a1")
         with pytest.raises(OverlapError, match=window(0).key):
             fresh.commit(receipt(planned, staged, 0, "a1"), staged)
 
-    @pytest.mark.parametrize(("there", "proposed"), [(None, 1), (0, 2)])
-    def test_no_generation_is_left_out(self, sink: Any, there: int | None, proposed: int) -> None:
+    @pytest.mark.parametrize(("existing", "proposed"), [(None, 1), (0, 2)])
+    def test_no_generation_is_left_out(
+        self, sink: Any, existing: int | None, proposed: int
+    ) -> None:
         """A generation needs the one before it."""
-        if there is not None:
+        if existing is not None:
             self.commit(sink, 0)
-        made, staged = staged_receipt(sink, 0, proposed, "b1")
+        new_receipt, staged = staged_receipt(sink, 0, proposed, "b1")
         with pytest.raises(RefusedError):
-            sink.commit(made, staged)
+            sink.commit(new_receipt, staged)
 
     @pytest.mark.parametrize("generation", [0, 1])
     def test_another_plan_fails_closed(self, sink: Any, generation: int) -> None:
@@ -186,20 +188,22 @@ class CommitContract(SinkUnderTest):
         generation; both digests are named.
         """
         self.commit(sink, 0)
-        made, staged = staged_receipt(sink, 0, generation, "a2")
-        other = with_digest(made, plan(sink, 0, offsets=(0, PER_WINDOW - 1)))
-        with pytest.raises(RefusedError, match=other.digest[:12]) as refused:
-            sink.commit(other, staged)
-        assert made.digest[:12] in str(refused.value)
+        new_receipt, staged = staged_receipt(sink, 0, generation, "a2")
+        other_receipt = with_digest(new_receipt, plan(sink, 0, offsets=(0, PER_WINDOW - 1)))
+        with pytest.raises(RefusedError, match=other_receipt.digest[:12]) as refused:
+            sink.commit(other_receipt, staged)
+        assert new_receipt.digest[:12] in str(refused.value)
         assert self.report(sink, [0]).ok
 
     def test_eight_racers_of_one_window(self, sink: Any) -> None:
         """Of eight runs of one window one commits; the other seven report its receipt."""
         racers = [(self.reopen(sink), f"racer {i}") for i in range(8)]
         ready = [(s, *staged_receipt(s, 0, 0, name)) for s, name in racers]
-        for s, made, staged in ready:
-            s.commit_dead(made.plan, made.attempt, staged)
-        outcomes = together([_committing(s, made, staged) for s, made, staged in ready])
+        for s, new_receipt, staged in ready:
+            s.commit_dead(new_receipt.plan, new_receipt.attempt, staged)
+        outcomes = together(
+            [_commit_later(s, new_receipt, staged) for s, new_receipt, staged in ready]
+        )
         assert sorted(type(o).__name__ for o in outcomes) == ["AlreadyDone"] * 7 + ["Done"]
         assert len({o.committed.receipt.attempt for o in outcomes}) == 1
         assert self.report(sink, [0]).ok, str(self.report(sink, [0]))
@@ -209,9 +213,11 @@ class CommitContract(SinkUnderTest):
         ready = [
             (s, *staged_receipt(s, n)) for n, s in enumerate(self.reopen(sink) for _ in range(8))
         ]
-        for s, made, staged in ready:
-            s.commit_dead(made.plan, made.attempt, staged)
-        outcomes = together([_committing(s, made, staged) for s, made, staged in ready])
+        for s, new_receipt, staged in ready:
+            s.commit_dead(new_receipt.plan, new_receipt.attempt, staged)
+        outcomes = together(
+            [_commit_later(s, new_receipt, staged) for s, new_receipt, staged in ready]
+        )
         assert all(isinstance(o, Done) for o in outcomes)
         assert self.report(sink, list(range(8))).ok
 
@@ -222,13 +228,13 @@ class CommitContract(SinkUnderTest):
         newest = self.generations(sink)[-1]
         if newest:
             self.commit(sink, 1, generation=newest, attempt="b1")
-        found: list[Committed] = list(self.reopen(sink).receipts())
-        assert [(c.receipt.window, c.receipt.generation) for c in found] == [
+        receipts: list[Committed] = list(self.reopen(sink).receipts())
+        assert [(c.receipt.window, c.receipt.generation) for c in receipts] == [
             (window(0), 0),
             (window(1), newest),
             (window(2), 0),
         ]
-        assert found == [sink.look(window(n)) for n in range(3)]
+        assert receipts == [sink.look(window(n)) for n in range(3)]
 
     def test_an_inspection_finds_every_window(self, sink: Any) -> None:
         """Of a whole table it is what the receipts are; each has its text, and
@@ -238,9 +244,9 @@ class CommitContract(SinkUnderTest):
             self.commit(sink, n)
         fresh = self.reopen(sink)
         assert list(fresh.audit().receipts()) == list(sink.receipts())
-        for held in fresh.receipts():
-            assert from_json(fresh.receipt_text(held.receipt), Receipt) == held.receipt
-            fresh.audit().restore(held.receipt.window, fresh.receipt_text(held.receipt))
+        for committed in fresh.receipts():
+            assert from_json(fresh.receipt_text(committed.receipt), Receipt) == committed.receipt
+            fresh.audit().restore(committed.receipt.window, fresh.receipt_text(committed.receipt))
         with pytest.raises(RefusedError):
             fresh.audit().restore(window(0), sink.receipt_text(sink.look(window(1)).receipt))
         with pytest.raises(RefusedError):
@@ -251,12 +257,12 @@ class CommitContract(SinkUnderTest):
         """A commit that arrived unanswered is done or unknown, never refused; the next
         attempt finds it and writes nothing.
         """
-        made, staged = staged_receipt(sink, 0)
-        sink.commit_dead(made.plan, "a1", staged)
+        new_receipt, staged = staged_receipt(sink, 0)
+        sink.commit_dead(new_receipt.plan, "a1", staged)
         with self.no_answer(sink):
-            outcome = sink.commit(made, staged)
+            outcome = sink.commit(new_receipt, staged)
         assert isinstance(outcome, Unknown | Done)
-        assert as_proposed(sink.look(window(0)).receipt) == made
+        assert as_proposed(sink.look(window(0)).receipt) == new_receipt
         assert isinstance(self.commit(self.reopen(sink), 0, attempt="a2"), AlreadyDone)
         assert self.report(sink, [0]).ok
 
@@ -283,11 +289,11 @@ class CommitContract(SinkUnderTest):
         """What prepare refuses, commit refuses too: the table may have been made anew
         in between.
         """
-        made, staged = staged_receipt(sink, 0)
+        new_receipt, staged = staged_receipt(sink, 0)
         with pytest.raises(IdentityError):
-            sink.commit(receipt(made.plan, staged, 0, "a1", ledger="ledger-2"), staged)
+            sink.commit(receipt(new_receipt.plan, staged, 0, "a1", ledger="ledger-2"), staged)
         with pytest.raises(GridError):
-            sink.commit(receipt(made.plan, staged, 0, "a1", grid="daily"), staged)
+            sink.commit(receipt(new_receipt.plan, staged, 0, "a1", grid="daily"), staged)
 
     def test_racing_preparations_agree(self, tmp_path: Path) -> None:
         """Of eight that make one table with ledgers of their own, one binds it; the
@@ -343,23 +349,23 @@ class ReplaceContract(SinkUnderTest):
         """
         for n in range(3):
             self.commit(sink, n)
-        made, staged = staged_dead_replay(sink, sink.look(window(1)).receipt, "m1")
-        outcome = sink.commit(made, staged)
+        new_receipt, staged = staged_dead_replay(sink, sink.look(window(1)).receipt, "m1")
+        outcome = sink.commit(new_receipt, staged)
         assert isinstance(outcome, Done)
-        again = self.reopen(sink)
-        assert again.look(window(1)) == outcome.committed
-        assert as_proposed(again.look(window(1)).receipt) == made
-        assert self.report(again, [0, 1, 2]).ok, str(self.report(again, [0, 1, 2]))
-        assert isinstance(again.commit(made, staged), AlreadyDone)
-        assert self.report(again, [0, 1, 2]).ok, str(self.report(again, [0, 1, 2]))
+        reopened = self.reopen(sink)
+        assert reopened.look(window(1)) == outcome.committed
+        assert as_proposed(reopened.look(window(1)).receipt) == new_receipt
+        assert self.report(reopened, [0, 1, 2]).ok, str(self.report(reopened, [0, 1, 2]))
+        assert isinstance(reopened.commit(new_receipt, staged), AlreadyDone)
+        assert self.report(reopened, [0, 1, 2]).ok, str(self.report(reopened, [0, 1, 2]))
 
     def test_of_two_dead_replays_one_is_committed(self, sink: Any) -> None:
         """Both stand on one generation: the second hears of the first, and adds nothing."""
         self.commit(sink, 0)
-        before = sink.look(window(0)).receipt
+        base_receipt = sink.look(window(0)).receipt
         first, second = (
-            staged_dead_replay(sink, before, "m1"),
-            staged_dead_replay(sink, before, "m2"),
+            staged_dead_replay(sink, base_receipt, "m1"),
+            staged_dead_replay(sink, base_receipt, "m2"),
         )
         sink.commit(*first)
         outcome = self.reopen(sink).commit(*second)
@@ -372,12 +378,15 @@ class ReplaceContract(SinkUnderTest):
         others hear of it.
         """
         self.commit(sink, 0)
-        before = sink.look(window(0)).receipt
+        base_receipt = sink.look(window(0)).receipt
         others = [self.reopen(sink) for _ in range(4)]
         tried = [
-            (other, *staged_dead_replay(other, before, f"m{n}")) for n, other in enumerate(others)
+            (racer, *staged_dead_replay(racer, base_receipt, f"m{n}"))
+            for n, racer in enumerate(others)
         ]
-        outcomes = together([_committing(other, made, files) for other, made, files in tried])
+        outcomes = together(
+            [_commit_later(racer, new_receipt, files) for racer, new_receipt, files in tried]
+        )
         assert sorted(type(outcome).__name__ for outcome in outcomes) == ["AlreadyDone"] * 3 + [
             "Done"
         ]
@@ -388,12 +397,14 @@ class ReplaceContract(SinkUnderTest):
         generation, it is refused and nothing is added.
         """
         self.commit(sink, 0)
-        made, staged = staged_dead_replay(sink, sink.look(window(0)).receipt, "m1")
-        other = msgspec.structs.replace(made, dead_replay=DeadReplay("another", "another", 2))
+        new_receipt, staged = staged_dead_replay(sink, sink.look(window(0)).receipt, "m1")
+        other_receipt = msgspec.structs.replace(
+            new_receipt, dead_replay=DeadReplay("another", "another", 2)
+        )
         with pytest.raises(RefusedError, match="another"):
-            sink.commit(other, staged)
+            sink.commit(other_receipt, staged)
         self.commit(sink, 0, generation=1, attempt="b1")
-        assert isinstance(sink.commit(made, staged), AlreadyDone)
+        assert isinstance(sink.commit(new_receipt, staged), AlreadyDone)
         assert self.report(sink, [0]).ok, str(self.report(sink, [0]))
 
     def test_a_replacement_takes_replayed_rows_with_it(self, sink: Any) -> None:
@@ -432,11 +443,13 @@ class ReplaceContract(SinkUnderTest):
             (s, *staged_receipt(s, n, 1, "b1"))
             for n, s in ((0, self.reopen(sink)), (1, self.reopen(sink)))
         ]
-        for s, made, staged in ready:
-            s.commit_dead(made.plan, "b1", staged)
+        for s, new_receipt, staged in ready:
+            s.commit_dead(new_receipt.plan, "b1", staged)
         assert all(
             isinstance(o, Done)
-            for o in together([_committing(s, made, staged) for s, made, staged in ready])
+            for o in together(
+                [_commit_later(s, new_receipt, staged) for s, new_receipt, staged in ready]
+            )
         )
         assert [c.receipt.generation for c in sink.receipts()] == [1, 1]
         assert self.report(sink, [0, 1]).ok, str(self.report(sink, [0, 1]))
@@ -450,12 +463,12 @@ class KeepContract(SinkUnderTest):
         nothing; the window can be reported as before.
         """
         first = self.commit(sink, 0)
-        for made, staged in (
+        for new_receipt, staged in (
             staged_receipt(sink, 0, 1, "b1"),
             staged_dead_replay(sink, first.committed.receipt, "m1"),
         ):
             with pytest.raises(RefusedError, match=window(0).key):
-                sink.commit(made, staged)
+                sink.commit(new_receipt, staged)
         assert self.commit(self.reopen(sink), 0, attempt="a2") == AlreadyDone(first.committed)
         assert self.report(sink, [0]).ok, str(self.report(sink, [0]))
 
@@ -478,14 +491,14 @@ class SinkContract(CommitContract, ReplaceContract):
                 with suppress(SystemExit):
                     dying.commit(*staged_receipt(dying, number, generation, "dies", dead=False))
                 fresh = self.reopen(sink)
-                held = fresh.look(window(number))
+                committed = fresh.look(window(number))
                 with fresh.store.reading() as state:
-                    done = held is not None and held.receipt.generation == generation
+                    done = committed is not None and committed.receipt.generation == generation
                     assert done == (state.note(name) is not None), line
                     rows = sum(batch.num_rows for batch in state.scan(window(number)))
                 if sink.capabilities.atomic == "window":
-                    assert rows == (0 if held is None else held.receipt.counts.rows), line
-                if held is None:
+                    assert rows == (0 if committed is None else committed.receipt.counts.rows), line
+                if committed is None:
                     fresh.commit(*staged_receipt(fresh, number, 0, "lives", dead=False))
         assert self.report(sink, list(range(number + 1))).ok
 
@@ -496,8 +509,8 @@ def _die_at(line: int, number: int) -> None:
         raise SystemExit(line)
 
 
-def _committing(sink: Sink, made: Any, staged: Any) -> Callable[[], Any]:
-    return lambda: sink.commit(made, staged)
+def _commit_later(sink: Sink, new_receipt: Any, staged: Any) -> Callable[[], Any]:
+    return lambda: sink.commit(new_receipt, staged)
 
 
 def _preparing(sink: Sink, ledger: str) -> Callable[[], str]:

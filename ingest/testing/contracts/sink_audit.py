@@ -44,8 +44,8 @@ class SinkAuditContract(SinkUnderTest):
             self.commit(sink, 0, generation, f"a{generation}")
             committed, audit = self.reopen(sink).look(window(0)).receipt, self.reopen(sink).audit()
             back = summed(committed.splits, audit.contents(window(0)), audit.metadata)
-            wanted = tuple(s.checksums.rows for s in committed.splits)
-            assert (back.checksums, back.outside) == (wanted, 0)
+            expected = tuple(s.checksums.rows for s in committed.splits)
+            assert (back.checksums, back.outside) == (expected, 0)
         assert list(audit.contents(window(1))) == []
 
     def test_an_audit_without_a_table(self, tmp_path: Any) -> None:

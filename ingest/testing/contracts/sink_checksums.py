@@ -36,13 +36,24 @@ class SinkChecksumsContract(SinkUnderTest):
         """Rows and dead letters have, per split, the receipt's checksums, whatever the
         metadata columns are; so after replacing.
         """
-        made = self.make(tmp_path, ROWS, metadata)
-        made.prepare()
-        for generation in self.generations(made):
-            self.commit(made, 0, generation, f"a{generation}")
-            held = self.reopen(made).look(window(0)).receipt
-            assert [s.checksums for s in held.splits] == self.read_back(made, held)
-            assert len({c for s in held.splits for c in (s.checksums.rows, s.checksums.dead)}) == 4
+        sink = self.make(tmp_path, ROWS, metadata)
+        sink.prepare()
+        for generation in self.generations(sink):
+            self.commit(sink, 0, generation, f"a{generation}")
+            committed_receipt = self.reopen(sink).look(window(0)).receipt
+            assert [s.checksums for s in committed_receipt.splits] == self.read_back(
+                sink, committed_receipt
+            )
+            assert (
+                len(
+                    {
+                        c
+                        for s in committed_receipt.splits
+                        for c in (s.checksums.rows, s.checksums.dead)
+                    }
+                )
+                == 4
+            )
 
     def test_of_nothing_it_is_nothing(self, sink: Any) -> None:
         """A stager that was given nothing has the checksums of nothing; one without
@@ -63,8 +74,8 @@ class SinkChecksumsContract(SinkUnderTest):
 def _sums(
     receipt: Receipt, tables: Iterable[pa.Table], names: Mapping[str, str]
 ) -> tuple[str, ...]:
-    found = summed(
+    sums = summed(
         receipt.splits, (batch for table in tables for batch in table.to_batches()), names
     )
-    assert found.outside == 0
-    return found.checksums
+    assert sums.outside == 0
+    return sums.checksums

@@ -90,40 +90,40 @@ class SinkGridsContract(SinkUnderTest):
         """Micro-batches are windows like others: visible by key, replaced alone, joined
         on by number; nothing lies before the first.
         """
-        made = self.make(tmp_path, ROWS)
-        made.prepare(TableOwner("orders", "ledger-1", "batch"))
-        plans = [plan_of(made, batch_at("orders", n), (10 * n, 10 * n + 10)) for n in range(3)]
+        sink = self.make(tmp_path, ROWS)
+        sink.prepare(TableOwner("orders", "ledger-1", "batch"))
+        plans = [plan_of(sink, batch_at("orders", n), (10 * n, 10 * n + 10)) for n in range(3)]
         for planned in plans:
-            assert isinstance(self.commit_plan(made, planned, grid="batch"), Done)
-        newest = self.generations(made)[-1]
+            assert isinstance(self.commit_plan(sink, planned, grid="batch"), Done)
+        newest = self.generations(sink)[-1]
         if newest:
             assert isinstance(
-                self.commit_plan(made, plans[1], generation=newest, grid="batch"), Done
+                self.commit_plan(sink, plans[1], generation=newest, grid="batch"), Done
             )
-        assert [c.receipt.window.start for c in self.reopen(made).receipts()] == [0, 1, 2]
-        assert self.reopen(made).look(batch_at("orders", 1)).receipt.generation == newest
-        assert {k for piece in self.pieces(made) for k in piece["_window"].to_pylist()} == {
+        assert [c.receipt.window.start for c in self.reopen(sink).receipts()] == [0, 1, 2]
+        assert self.reopen(sink).look(batch_at("orders", 1)).receipt.generation == newest
+        assert {k for piece in self.pieces(sink) for k in piece["_window"].to_pylist()} == {
             f"batch-00000000{n}" for n in range(3)
         }
-        torn = plan_of(made, batch_at("orders", 3), (31, 40))
+        torn = plan_of(sink, batch_at("orders", 3), (31, 40))
         with pytest.raises(IdentityError, match="batch-000000002"):
-            self.commit_plan(made, torn, grid="batch")
-        assert self.report(made, [0, 1, 2]).ok, str(self.report(made, [0, 1, 2]))
+            self.commit_plan(sink, torn, grid="batch")
+        assert self.report(sink, [0, 1, 2]).ok, str(self.report(sink, [0, 1, 2]))
 
     def test_windows_of_unequal_length(self, tmp_path: Path) -> None:
         """On a cron grid a window's neighbours are the grid's, however long they are:
         those are what it has to join on to.
         """
-        grid, made = "0 0,3 * * *", self.make(tmp_path, ROWS)
-        made.prepare(TableOwner("orders", "ledger-1", grid))
+        grid, sink = "0 0,3 * * *", self.make(tmp_path, ROWS)
+        sink.prepare(TableOwner("orders", "ledger-1", grid))
         short = window_at("orders", grid, FIRST)
         long = window_at("orders", grid, FIRST + timedelta(hours=3))
-        self.commit_plan(made, plan_of(made, long, (10, 20)), grid=grid)
+        self.commit_plan(sink, plan_of(sink, long, (10, 20)), grid=grid)
         for offsets in ((0, 9), (0, 12)):
             with pytest.raises(RefusedError, match=long.key):
-                self.commit_plan(made, plan_of(made, short, offsets), grid=grid)
-        assert isinstance(self.commit_plan(made, plan_of(made, short, (0, 10)), grid=grid), Done)
+                self.commit_plan(sink, plan_of(sink, short, offsets), grid=grid)
+        assert isinstance(self.commit_plan(sink, plan_of(sink, short, (0, 10)), grid=grid), Done)
         following = window_at("orders", grid, FIRST + timedelta(hours=24))
         with pytest.raises(IdentityError, match=long.key):
-            self.commit_plan(made, plan_of(made, following, (25, 30)), grid=grid)
-        assert self.report(made, [0, 1]).ok, str(self.report(made, [0, 1]))
+            self.commit_plan(sink, plan_of(sink, following, (25, 30)), grid=grid)
+        assert self.report(sink, [0, 1]).ok, str(self.report(sink, [0, 1]))

@@ -25,21 +25,21 @@ class SinkMetadataContract(SinkUnderTest):
         """Under other names, the window's too, everything works as before: replacing
         takes one window; dead letters keep their names.
         """
-        made = self.make(tmp_path, ROWS, RENAMED)
-        made.prepare()
+        sink = self.make(tmp_path, ROWS, RENAMED)
+        sink.prepare()
         for n in range(3):
-            self.commit(made, n)
-        newest = self.generations(made)[-1]
+            self.commit(sink, n)
+        newest = self.generations(sink)[-1]
         if newest:
-            assert isinstance(self.commit(made, 1, generation=newest, attempt="b1"), Done)
-        self.reopen(made).prepare()
-        assert [c.receipt.generation for c in self.reopen(made).receipts()] == [0, newest, 0]
-        assert {*ROWS.names, *RENAMED.values()} == set(self.pieces(made)[0].column_names)
+            assert isinstance(self.commit(sink, 1, generation=newest, attempt="b1"), Done)
+        self.reopen(sink).prepare()
+        assert [c.receipt.generation for c in self.reopen(sink).receipts()] == [0, newest, 0]
+        assert {*ROWS.names, *RENAMED.values()} == set(self.pieces(sink)[0].column_names)
         assert {"_topic", "_partition", "_offset", "_timestamp", "_window"} <= set(
-            made.read_dead(window(0)).column_names
+            sink.read_dead(window(0)).column_names
         )
-        assert self.report(made, [0, 1, 2]).ok, str(self.report(made, [0, 1, 2]))
-        assert {a for piece in self.pieces(made) for a in piece["kafka-attempt"].to_pylist()} == (
+        assert self.report(sink, [0, 1, 2]).ok, str(self.report(sink, [0, 1, 2]))
+        assert {a for piece in self.pieces(sink) for a in piece["kafka-attempt"].to_pylist()} == (
             {"a1", "b1"} if newest else {"a1"}
         )
 
@@ -47,10 +47,10 @@ class SinkMetadataContract(SinkUnderTest):
         """Each column has its type, and the value of the message that the row came
         from; of two equal header keys the last counts.
         """
-        made = self.make(tmp_path, ROWS, RENAMED)
-        made.prepare()
-        self.commit(made, 0)
-        pieces = self.pieces(made)
+        sink = self.make(tmp_path, ROWS, RENAMED)
+        sink.prepare()
+        self.commit(sink, 0)
+        pieces = self.pieces(sink)
         assert {
             name: pieces[0].schema.field(column).type for name, column in RENAMED.items()
         } == TYPES

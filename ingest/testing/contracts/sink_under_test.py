@@ -50,9 +50,9 @@ class SinkUnderTest(ABC):
     @pytest.fixture
     def sink(self, tmp_path: Path) -> Any:
         """A prepared sink."""
-        made = self.make(tmp_path, ROWS)
-        made.prepare()
-        return made
+        sink = self.make(tmp_path, ROWS)
+        sink.prepare()
+        return sink
 
     capabilities = Capabilities()
     """What the kind must say that it promises."""
@@ -70,9 +70,9 @@ class SinkUnderTest(ABC):
 
     def commit(self, sink: Any, number: int, generation: int = 0, attempt: str = "a1") -> Any:
         """Stage and commit a window with its dead letters."""
-        made, staged = staged_receipt(sink, number, generation, attempt)
-        sink.commit_dead(made.plan, attempt, staged)
-        return sink.commit(made, staged)
+        new_receipt, staged = staged_receipt(sink, number, generation, attempt)
+        sink.commit_dead(new_receipt.plan, attempt, staged)
+        return sink.commit(new_receipt, staged)
 
     def commit_plan(
         self, sink: Any, planned: Plan, *, generation: int = 0, grid: str = "hourly"

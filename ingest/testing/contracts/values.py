@@ -30,7 +30,7 @@ def valued(
         "timestamp_type": ["CreateTime"] * n,
         "key": [None] * n if keys is None else keys,
         "value": values,
-        "headers": [[{"key": k, "value": v} for k, v in of] for of in headers or [[]] * n],
+        "headers": [[{"key": k, "value": v} for k, v in pairs] for pairs in headers or [[]] * n],
         "leader_epoch": [None] * n,
     }
     return pa.record_batch([pa.array(columns[f.name], f.type) for f in MESSAGES], schema=MESSAGES)
@@ -62,15 +62,15 @@ def verdicts(decoded: Decoded) -> dict[int, list[Any]]:
     """Per message that isn't dropped or filtered what became of it: what it deletes (in
     a list), its rows, or the refusal.
     """
-    found: dict[int, list[Any]] = {}
+    verdict_by_index: dict[int, list[Any]] = {}
     for index, key in deleted(decoded):
-        found.setdefault(index, []).append([key])
+        verdict_by_index.setdefault(index, []).append([key])
     for index, row in zip(decoded.row_index.to_pylist(), decoded.rows.to_pylist(), strict=True):
-        found.setdefault(index, []).append(row)
+        verdict_by_index.setdefault(index, []).append(row)
     details = decoded.dead_detail.to_pylist()
     for (index, stage, reason), detail in zip(dead(decoded), details, strict=True):
-        found.setdefault(index, []).append((stage, reason, detail))
-    return found
+        verdict_by_index.setdefault(index, []).append((stage, reason, detail))
+    return verdict_by_index
 
 
 def whole(decoded: Decoded, columns: pa.Schema, messages: int, numbered: int | None = None) -> None:
@@ -108,10 +108,10 @@ def whole(decoded: Decoded, columns: pa.Schema, messages: int, numbered: int | N
     assert decoded.rows.num_rows == len(rows)
     assert rows == sorted(rows)
     assert refused == sorted(set(refused))
-    gone = [] if decoded.deletes is None else decoded.deletes.index.to_pylist()
+    deleted_index = [] if decoded.deletes is None else decoded.deletes.index.to_pylist()
     if decoded.deletes is not None:
-        assert gone == sorted(gone)
-        assert decoded.deletes.keys.num_rows == len(gone)
+        assert deleted_index == sorted(deleted_index)
+        assert decoded.deletes.keys.num_rows == len(deleted_index)
         assert all(
             column.type == columns.field(name).type
             for name, column in zip(
@@ -119,8 +119,8 @@ def whole(decoded: Decoded, columns: pa.Schema, messages: int, numbered: int | N
             )
         )
         assert not any(column.null_count for column in decoded.deletes.keys)
-    assert not {*rows, *gone} & set(refused)
-    assert all(0 <= index < (numbered or messages) for index in (*rows, *gone, *refused))
+    assert not {*rows, *deleted_index} & set(refused)
+    assert all(0 <= index < (numbered or messages) for index in (*rows, *deleted_index, *refused))
     assert min(decoded.dropped, decoded.filtered) >= 0
-    assert decoded.valid == len({*rows, *gone})
+    assert decoded.valid == len({*rows, *deleted_index})
     assert decoded.valid + len(refused) + decoded.dropped + decoded.filtered == messages

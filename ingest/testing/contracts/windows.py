@@ -58,7 +58,7 @@ def plan(
 
 def plan_of(
     sink: Sink,
-    asked: Window,
+    planned_window: Window,
     offsets: tuple[int, int],
     topics: Sequence[TopicSeen] = (TOPIC,),
     cluster: str = "cluster",
@@ -67,11 +67,11 @@ def plan_of(
     low, high = offsets
     tps = [(t.topic, p) for t in topics for p in range(t.partitions)]
     ends = [
-        Boundary.of(label, cluster, topics, [Mark(*tp, at, "settled") for tp in tps])
-        for label, at in ((asked.start, low), (asked.end, high))
+        Boundary.of(label, cluster, topics, [Mark(*tp, offset, "settled") for tp in tps])
+        for label, offset in ((planned_window.start, low), (planned_window.end, high))
     ]
     splits = tuple(Split(*tp, low, high) for tp in tps) if low < high else ()
-    return Plan(asked, ends[0], ends[1], splits, sink.identity)
+    return Plan(planned_window, ends[0], ends[1], splits, sink.identity)
 
 
 def messages(split: Split) -> pa.RecordBatch:
@@ -109,13 +109,13 @@ def identity(tp: TopicPartition, offset: int) -> str:
 
 def produced(numbers: Sequence[int]) -> dict[TopicPartition, dict[int, object]]:
     """What the windows' messages are."""
-    every: dict[TopicPartition, dict[int, object]] = {}
+    messages_by_partition: dict[TopicPartition, dict[int, object]] = {}
     for p in range(PARTITIONS):
         tp = TopicPartition(TOPIC.topic, p)
-        every[tp] = {
+        messages_by_partition[tp] = {
             o: identity(tp, o) for n in numbers for o in range(n * PER_WINDOW, (n + 1) * PER_WINDOW)
         }
-    return every
+    return messages_by_partition
 
 
 def stage(
@@ -137,23 +137,23 @@ def stage_split(
 
     With the crash points that a task has. `keyed`: rows as changes.
     """
-    whole = messages(split)
-    refused = [DEAD] if dead and whole.num_rows > DEAD else []
-    good = [i for i in range(whole.num_rows) if i not in refused]
+    split_messages = messages(split)
+    refused = [DEAD] if dead and split_messages.num_rows > DEAD else []
+    good = [i for i in range(split_messages.num_rows) if i not in refused]
     for part in (good[: len(good) // 2], good[len(good) // 2 :]):
-        batch = whole.take(pa.array(part, pa.int64()))
+        batch = split_messages.take(pa.array(part, pa.int64()))
         ids = [identity(split.tp, o) for o in batch["offset"].to_pylist()]
-        made = pa.record_batch(
+        row_batch = pa.record_batch(
             [pa.array(ids, pa.string()), pa.array(range(len(ids)), pa.int64())], schema=ROWS
         )
-        rows.add(only_rows(made) if keyed else made, batch)
+        rows.add(only_rows(row_batch) if keyed else row_batch, batch)
         crash_point("write.middle")
     if refused:
         text = [pa.array([t], pa.string()) for t in WHY]
-        letters.add(pa.record_batch(text, schema=REASONS), whole.take(pa.array(refused)))
+        letters.add(pa.record_batch(text, schema=REASONS), split_messages.take(pa.array(refused)))
     letters_staged, rows_staged = letters.finish(), rows.finish()
     crash_point("write.after")
-    n = whole.num_rows
+    n = split_messages.num_rows
     counts = split_counts(
         split,
         read=n,
@@ -211,10 +211,10 @@ def staged_rows(
     """A plan, staged with other rows: one for each message of a split, batch by batch."""
     factory, staged = sink.stager(planned, generation, attempt), []
     for split in planned.splits:
-        stager, sent, n = factory(split), messages(split), 0
+        stager, split_messages, n = factory(split), messages(split), 0
         for batch in rows_of(split):
-            made = only_rows(batch) if sink.capabilities.mode == "upsert" else batch
-            stager.add(made, sent.slice(n, batch.num_rows))
+            row_batch = only_rows(batch) if sink.capabilities.mode == "upsert" else batch
+            stager.add(row_batch, split_messages.slice(n, batch.num_rows))
             n += batch.num_rows
         done = stager.finish()
         counts = split_counts(
@@ -235,9 +235,9 @@ def commit_rows(sink: Any, rows: pa.RecordBatch) -> Receipt:
     sink.prepare()
     planned = plan(sink, 0, (0, rows.num_rows))
     cuts = [batch for batch in (rows.slice(0, 1), rows.slice(1)) if batch.num_rows]
-    made, staged = staged_rows(sink, planned, lambda _: cuts)
-    assert isinstance(sink.commit(made, staged), Done)
-    return made
+    new_receipt, staged = staged_rows(sink, planned, lambda _: cuts)
+    assert isinstance(sink.commit(new_receipt, staged), Done)
+    return new_receipt
 
 
 def staged_receipt(
@@ -249,34 +249,36 @@ def staged_receipt(
     return receipt(planned, staged, generation, attempt), staged
 
 
-def staged_dead_replay(sink: Any, before: Receipt, attempt: str) -> tuple[Receipt, list[Staged]]:
+def staged_dead_replay(sink: Any, base: Receipt, attempt: str) -> tuple[Receipt, list[Staged]]:
     """The next generation, in which the dead letter of each split is a row."""
-    stager, staged = sink.stager(before.plan, before.generation + 1, attempt), []
-    for split, was in zip(before.plan.splits, before.splits, strict=True):
+    stager, staged = sink.stager(base.plan, base.generation + 1, attempt), []
+    for split, base_counts in zip(base.plan.splits, base.splits, strict=True):
         rows, letter = stager(split), messages(split).slice(DEAD, 1)
         ids = [identity(split.tp, o) for o in letter["offset"].to_pylist()]
-        made = pa.record_batch([pa.array(ids, pa.string()), pa.array([0], pa.int64())], schema=ROWS)
-        rows.add(only_rows(made) if sink.capabilities.mode == "upsert" else made, letter)
+        row_batch = pa.record_batch(
+            [pa.array(ids, pa.string()), pa.array([0], pa.int64())], schema=ROWS
+        )
+        rows.add(only_rows(row_batch) if sink.capabilities.mode == "upsert" else row_batch, letter)
         more = rows.finish()
         checksums = Checksums(
-            f"{(int(was.checksums.rows, 16) + int(more.checksum, 16)) % 2**64:016x}"
+            f"{(int(base_counts.checksums.rows, 16) + int(more.checksum, 16)) % 2**64:016x}"
         )
         counts = msgspec.structs.replace(
-            was,
-            valid=was.valid + 1,
-            rows=was.rows + 1,
+            base_counts,
+            valid=base_counts.valid + 1,
+            rows=base_counts.rows + 1,
             dead=0,
-            rows_staged=was.rows_staged + 1,
+            rows_staged=base_counts.rows_staged + 1,
             dead_staged=0,
             checksums=checksums,
         )
         staged.append(Staged(split, counts, more.committables, ()))
     splits = tuple(s.counts for s in staged)
-    dead_replay = DeadReplay(before.attempt, before.attempt, len(splits))
+    dead_replay = DeadReplay(base.attempt, base.attempt, len(splits))
     changed = {"splits": splits, "counts": Counts.total(splits), "dead_replay": dead_replay}
     return (
         msgspec.structs.replace(
-            as_proposed(before), generation=before.generation + 1, attempt=attempt, **changed
+            as_proposed(base), generation=base.generation + 1, attempt=attempt, **changed
         ),
         staged,
     )
@@ -287,9 +289,9 @@ def as_proposed(committed: Receipt) -> Receipt:
     return msgspec.structs.replace(committed, merged=None, routed=())
 
 
-def with_digest(made: Receipt, planned: Plan) -> Receipt:
+def with_digest(original: Receipt, planned: Plan) -> Receipt:
     """The same receipt under another plan."""
-    return msgspec.structs.replace(made, plan=planned, digest=planned.digest)
+    return msgspec.structs.replace(original, plan=planned, digest=planned.digest)
 
 
 def together(calls: Sequence[Callable[[], T]]) -> list[T]:

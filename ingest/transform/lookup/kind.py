@@ -113,8 +113,8 @@ class LookupStepSection(StepSection):
         key, nearest, source = (written.get(name) for name in ("key", "nearest", "from"))
         if (key is None) == (nearest is None):
             yield ("key",), "must be there, or nearest in its place"
-        of = list(key.values()) if isinstance(key, Mapping) else []
-        if any(of.count(column) > 1 for column in of):
+        source_columns = list(key.values()) if isinstance(key, Mapping) else []
+        if any(source_columns.count(column) > 1 for column in source_columns):
             yield ("key",), "names a column of the source twice"
         for option in ("top_k", "metric", "into") if nearest is None else ("first_by",):
             if written.get(option) is not None:
@@ -127,8 +127,10 @@ class LookupStepSection(StepSection):
         """Refuses a key that the source can't be asked by."""
         asked_by = self.from_.asked_by
         if asked_by and sorted((self.key or {}).values()) != asked_by:
-            what = f"names other columns of the source than from, which has {', '.join(asked_by)}"
-            refuse([(("key",), what)])
+            message = (
+                f"names other columns of the source than from, which has {', '.join(asked_by)}"
+            )
+            refuse([(("key",), message)])
         return self
 
     @property

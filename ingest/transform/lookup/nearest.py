@@ -51,10 +51,10 @@ class Nearest(Lookup):
         fields = [*super().added(source).items(), ("score", pa.float64())]
         return {self.into: pa.list_(pa.struct(fields))}
 
-    def comparable(self, mine: pa.DataType, other: pa.DataType) -> bool:
+    def comparable(self, row_type: pa.DataType, source_type: pa.DataType) -> bool:
         return all(
             pa.types.is_list(kind) and pa.types.is_floating(kind.value_type)
-            for kind in (mine, other)
+            for kind in (row_type, source_type)
         )
 
     def open(self) -> Apply:
@@ -64,34 +64,40 @@ class Nearest(Lookup):
 class _Search(LookupStep):
     """Compares the vector of each row with all of the table's."""
 
-    by = "vector"
+    matched_by = "vector"
 
     @cached_property
     def _table(self) -> _Table:
         lookup = cast("Nearest", self._lookup)
-        source, types = cast("SearchedSource", lookup.source), lookup.types or lookup.wanted()
-        of = replace(lookup, pin=None)
-        return cast("_Table", source.loaded(lookup.version(), types, _Table, of))
+        source, types = (
+            cast("SearchedSource", lookup.source),
+            lookup.types or lookup.requested_schema(),
+        )
+        recipe = replace(lookup, pin=None)
+        return cast("_Table", source.loaded(lookup.version(), types, _Table, recipe))
 
     def _answers(
         self, decoded: Decoded, _messages: pa.RecordBatch
     ) -> tuple[list[pa.Array], npt.NDArray[np.bool_], LookedUp, list[Refusal]]:
         lookup, table, began = cast("Nearest", self._lookup), self._table, datetime.now(UTC)
-        column, taken = decoded.rows[self._columns[0]], table.taken
+        column, source_rows = decoded.rows[self._columns[0]], table.rows
         rows, matrix, lengths = _vectors(column, table.dimensions, lookup.metric)
-        top_k = min(lookup.top_k, len(taken))
-        if len(rows) * top_k * (64 + taken.nbytes / max(1, len(taken))) > MOST_BYTES:
+        top_k = min(lookup.top_k, len(source_rows))
+        if len(rows) * top_k * (64 + source_rows.nbytes / max(1, len(source_rows))) > MOST_BYTES:
             raise self._too_large(len(column))
-        found = [
+        matches = [
             (np.zeros(0, np.int64), np.zeros(0)),
             *(
                 table.nearest(matrix[part].astype(np.float64), lengths[part], top_k)
-                for part in _slices(len(rows) * (top_k > 0), max(len(taken), matrix.shape[1]))
+                for part in _slices(len(rows) * (top_k > 0), max(len(source_rows), matrix.shape[1]))
             ),
         ]
-        vectors, scores = map(np.concatenate, zip(*found, strict=True))
-        arrays = [self._taken(taken[of], pa.array(vectors)) for of, _ in lookup.take]
-        kind = lookup.added(taken.schema)[lookup.into]
+        vectors, scores = map(np.concatenate, zip(*matches, strict=True))
+        arrays = [
+            self._take(source_rows[source_column], pa.array(vectors))
+            for source_column, _ in lookup.take
+        ]
+        kind = lookup.added(source_rows.schema)[lookup.into]
         structs = pa.StructArray.from_arrays([*arrays, pa.array(scores)], fields=[*kind.value_type])
         hit = np.isin(np.arange(len(column)), rows) & (top_k > 0)
         ends = pa.array(np.append(0, np.cumsum(hit * top_k)), pa.int32())
@@ -112,14 +118,14 @@ class _Search(LookupStep):
 class _Table:
     """The vectors of a version, in a worker; rows that have none are left out.
 
-    `taken`: the columns beside them, whose order decides between equal scores.
+    `rows`: the columns beside them, whose order decides between equal scores.
     """
 
     def __init__(
         self, batches: Iterable[pa.RecordBatch], columns: pa.Schema, lookup: Nearest
     ) -> None:
         [(_, vector)], self._metric, sizes = lookup.key, lookup.metric, set[int]()
-        types = pa.schema([columns.field(of) for of, _ in lookup.take])
+        types = pa.schema([columns.field(source_column) for source_column, _ in lookup.take])
         kind = np.dtype(columns.field(vector).type.value_type.to_pandas_dtype())
         # of memory that isn't written to, nothing is taken
         numbers, size = np.empty(MOST_BYTES // kind.itemsize, kind), 0
@@ -134,16 +140,16 @@ class _Table:
                     "Keep vectors of one length in a table.",
                 )
             rows, matrix, lengths = _vectors(batch[vector], max(sizes, default=None), self._metric)
-            taken = pa.table(batch.select(types.names)).take(pa.array(rows))
-            parts.append((taken, lengths))
+            part = pa.table(batch.select(types.names)).take(pa.array(rows))
+            parts.append((part, lengths))
             numbers[size : size + matrix.size] = matrix.ravel()
             size += matrix.size
         tables, every_length = zip(*parts, strict=True)
-        self.taken = pa.concat_tables(tables).combine_chunks()
+        self.rows = pa.concat_tables(tables).combine_chunks()
         self.dimensions = max(sizes, default=None)
-        self._matrix = numbers[:size].reshape(len(self.taken), self.dimensions or 0)
+        self._matrix = numbers[:size].reshape(len(self.rows), self.dimensions or 0)
         self._lengths = np.concatenate(every_length)
-        ranks = pl.DataFrame(self.taken).select(pl.struct(pl.all()).rank("ordinal"))
+        ranks = pl.DataFrame(self.rows).select(pl.struct(pl.all()).rank("ordinal"))
         self._ranks = ranks.to_series().to_numpy()
 
     def nearest(self, queries: _Array, lengths: _Array, top_k: int) -> tuple[_Array, _Array]:
@@ -154,13 +160,13 @@ class _Table:
         product of both lengths, in any order (Higham, Accuracy and Stability of Numerical
         Algorithms, 3.1).
         """
-        metric, kind, its = self._metric, self._matrix.dtype, self._lengths
-        near, scale = queries.astype(kind) @ self._matrix.T, lengths * its.max()
+        metric, kind, table_lengths = self._metric, self._matrix.dtype, self._lengths
+        near, scale = queries.astype(kind) @ self._matrix.T, lengths * table_lengths.max()
         if metric == "cosine":
-            near, scale = near / its.astype(kind), lengths
+            near, scale = near / table_lengths.astype(kind), lengths
         elif metric == "l2":
-            near -= (np.square(its) / 2).astype(kind)
-            scale = np.square(lengths + its.max())
+            near -= (np.square(table_lengths) / 2).astype(kind)
+            scale = np.square(lengths + table_lengths.max())
         room = 4 * (queries.shape[1] + 32) * float(np.finfo(kind).eps) * scale + 2.0**-120
         x, y = np.nonzero(near >= (np.partition(near, -top_k)[:, -top_k] - room)[:, None])
         scores = np.concatenate(
@@ -171,12 +177,12 @@ class _Table:
             ]
         )
         if metric == "cosine":
-            scores = (scores / (lengths[x] * its[y])).clip(-1, 1)
+            scores = (scores / (lengths[x] * table_lengths[y])).clip(-1, 1)
         elif metric == "l2":
             scores = np.sqrt(scores)
         order = np.lexsort((self._ranks[y], scores if metric == "l2" else -scores, x))
-        kept = order[np.arange(len(x)) - np.searchsorted(x, x) < top_k]
-        return y[kept], scores[kept]
+        top_order = order[np.arange(len(x)) - np.searchsorted(x, x) < top_k]
+        return y[top_order], scores[top_order]
 
 
 def _vectors(lists: pa.ListArray, length: int | None, metric: str) -> tuple[_Array, _Array, _Array]:
@@ -192,7 +198,7 @@ def _vectors(lists: pa.ListArray, length: int | None, metric: str) -> tuple[_Arr
     matrix = values.to_numpy(zero_copy_only=False).reshape(len(rows), length or 0)
     doubles = (matrix[part].astype(np.float64) for part in _slices(*matrix.shape))
     with np.errstate(over="ignore"):  # an infinity isn't fit
-        squares = np.concatenate([np.zeros(0), *(_sums(np.square(some)) for some in doubles)])
+        squares = np.concatenate([np.zeros(0), *(_sums(np.square(block)) for block in doubles)])
     # comparisons with NaN are false
     fit = (squares >= (2.0**-120 if metric == "cosine" else 0)) & (squares <= 2.0**120)
     if not fit.all():

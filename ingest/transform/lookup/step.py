@@ -30,7 +30,12 @@ from windrow.ingest.ports.transform import Apply, ColumnSource, Transform
 from windrow.ingest.schema.checksum import checksum, checksum_text
 from windrow.ingest.schema.columns import Column, Columns
 from windrow.ingest.schema.dtypes import ROW_NUMBER
-from windrow.ingest.transform.step_rows import Asked, answerable, marked, unavailable_rows
+from windrow.ingest.transform.step_rows import (
+    StepOutput,
+    mark_unavailable,
+    refuse_unanswerable,
+    unavailable_rows,
+)
 
 _PINNED = (
     " The window keeps to the version that it is pinned to; with --fresh-lookups (in Dagster"
@@ -66,43 +71,54 @@ class Lookup:
             UnreachableError: the source doesn't answer.
         """
         source, rows = self._source_schema, before.arrow_schema
-        wrong = self._wrong(rows, source)
-        if wrong:
+        mistakes = self._mistakes(rows, source)
+        if mistakes:
             raise SpecError(
-                f"{self.setting} can't be used: " + "; ".join(wrong),
+                f"{self.setting} can't be used: " + "; ".join(mistakes),
                 "spec",
                 f"{self.source.identity} is asked. Nothing was read.",
             )
-        added = (Column(to, kind, nullable=True) for to, kind in self.added(source).items())
+        added = (
+            Column(column_name, kind, nullable=True)
+            for column_name, kind in self.added(source).items()
+        )
         return replace(before, columns=(*before.columns, *added))
 
     def added(self, source: pa.Schema) -> dict[str, pa.DataType]:
         """These columns' types, of a source with such columns."""
-        return {to: source.field(of).type for of, to in self.take}
+        return {
+            column_name: source.field(source_column).type
+            for source_column, column_name in self.take
+        }
 
-    def comparable(self, mine: pa.DataType, other: pa.DataType) -> bool:
+    def comparable(self, row_type: pa.DataType, source_type: pa.DataType) -> bool:
         """Returns whether keys of two types can be equal without any being changed."""
-        whole = pa.types.is_integer
-        return not (pa.types.is_floating(mine) or pa.types.is_nested(mine)) and (
-            mine == other or (whole(mine) and whole(other))
+        is_integer = pa.types.is_integer
+        return not (pa.types.is_floating(row_type) or pa.types.is_nested(row_type)) and (
+            row_type == source_type or (is_integer(row_type) and is_integer(source_type))
         )
 
-    def _wrong(self, rows: pa.Schema, source: pa.Schema) -> list[str]:
-        has = ", ".join(source.names)
-        wrong = [
-            f"{self.name} has {count or 'no'} column{'s' * (count > 1)} {of} of a type that a table"
-            f" takes; it has {has}"
-            for of in self._asked
-            if (count := source.names.count(of)) != 1
+    def _mistakes(self, rows: pa.Schema, source: pa.Schema) -> list[str]:
+        source_names = ", ".join(source.names)
+        mistakes = [
+            f"{self.name} has {count or 'no'} column{'s' * (count > 1)} {source_column} of a type"
+            f" that a table takes; it has {source_names}"
+            for source_column in self._source_columns
+            if (count := source.names.count(source_column)) != 1
         ]
-        for column, of in self.key:
+        for column, source_column in self.key:
             if column not in rows.names:
-                wrong.append(f"the rows have no column {column}; they have {', '.join(rows.names)}")
-            elif source.names.count(of) == 1:
-                mine, other = rows.field(column).type, source.field(of).type
-                if not self.comparable(mine, other):
-                    wrong.append(f"{column} is {mine}, and {of} is {other}: can't be compared")
-        return wrong
+                mistakes.append(
+                    f"the rows have no column {column}; they have {', '.join(rows.names)}"
+                )
+            elif source.names.count(source_column) == 1:
+                row_type, source_type = rows.field(column).type, source.field(source_column).type
+                if not self.comparable(row_type, source_type):
+                    mistakes.append(
+                        f"{column} is {row_type}, and {source_column} is {source_type}:"
+                        " can't be compared"
+                    )
+        return mistakes
 
     @property
     def reads(self) -> Mapping[str, frozenset[ColumnSource]]:
@@ -114,27 +130,31 @@ class Lookup:
         return {self.name: self.source}
 
     def pinned(self, versions: Mapping[str, str]) -> Transform:
-        return replace(self, pin=versions.get(self.name), types=self.wanted())
+        return replace(self, pin=versions.get(self.name), types=self.requested_schema())
 
     def version(self) -> str:
         """The version of the source that is asked."""
         return version_of(self.source) if self.pin is None else self.pin
 
-    def wanted(self) -> pa.Schema:
+    def requested_schema(self) -> pa.Schema:
         """The columns that the source is asked for.
 
         Raises:
             SpecError, UnreachableError: as `columns`.
         """
         source = self._source_schema
-        lost = [of for of in self._asked if source.names.count(of) != 1]
-        if lost:
+        missing_columns = [
+            source_column
+            for source_column in self._source_columns
+            if source.names.count(source_column) != 1
+        ]
+        if missing_columns:
             raise SpecError(
-                f"{self.name} has no column {', '.join(lost)} any more, or several",
+                f"{self.name} has no column {', '.join(missing_columns)} any more, or several",
                 "setup",
                 f"{self.setting} asks for it. Nothing was read.",
             )
-        return pa.schema([source.field(of) for of in self._asked])
+        return pa.schema([source.field(source_column) for source_column in self._source_columns])
 
     @cached_property
     def _source_schema(self) -> pa.Schema:
@@ -145,10 +165,18 @@ class Lookup:
             raise
 
     @property
-    def _asked(self) -> list[str]:
+    def _source_columns(self) -> list[str]:
         """The source's columns that are keys, taken or ordered by."""
-        by = [] if self.first_by is None else [self.first_by[0]]
-        return list(dict.fromkeys([*(of for _, of in self.key), *(of for of, _ in self.take), *by]))
+        order_columns = [] if self.first_by is None else [self.first_by[0]]
+        return list(
+            dict.fromkeys(
+                [
+                    *(source_column for _, source_column in self.key),
+                    *(source_column for source_column, _ in self.take),
+                    *order_columns,
+                ]
+            )
+        )
 
     def open(self) -> Apply:
         return _ByKey(self)
@@ -157,7 +185,7 @@ class Lookup:
 class LookupStep:
     """A lookup for the rows of one split, in a worker."""
 
-    by = "key"
+    matched_by = "key"
 
     def __init__(self, lookup: Lookup) -> None:
         self._lookup = lookup
@@ -165,15 +193,15 @@ class LookupStep:
 
     def __call__(self, decoded: Decoded, messages: pa.RecordBatch) -> Decoded:
         lookup = self._lookup
-        asked = Asked(lookup.name, frozenset(self._columns), may_keep=True)
-        decoded = answerable(decoded, [asked], "lookup", lookup.setting)
+        output = StepOutput(lookup.name, frozenset(self._columns), may_keep=True)
+        decoded = refuse_unanswerable(decoded, [output], "lookup", lookup.setting)
         try:
-            return self._applied(decoded, messages)
+            return self._apply(decoded, messages)
         except RefusedError as error:
             error.do += _PINNED if lookup.source.repeats else ""
             raise
 
-    def _applied(self, decoded: Decoded, messages: pa.RecordBatch) -> Decoded:
+    def _apply(self, decoded: Decoded, messages: pa.RecordBatch) -> Decoded:
         lookup, rows = self._lookup, decoded.rows
         answers, without, counts, refusals = self._answers(decoded, messages)
         missed = without & ~unavailable_rows(decoded, self._columns)
@@ -182,18 +210,23 @@ class LookupStep:
         joined = pa.RecordBatch.from_arrays(
             [*rows.columns, *answers], schema=pa.schema([*rows.schema, *fields])
         )
-        made = decoded.with_rows(joined, np.arange(len(missed)))
-        made = replace(made, lookups=merged([*made.lookups, counts]))
+        transformed = decoded.with_rows(joined, np.arange(len(missed)))
+        transformed = replace(transformed, lookups=merged([*transformed.lookups, counts]))
         if missed.any() and lookup.on_miss == "fail":
-            what = f"no row for the {self.by} of {counts.misses} of {counted(len(missed), 'row')}"
-            raise self._refused(what, "Add what is missing.", decoded, messages, missed.argmax())
-        before = {name: [name] for name in rows.schema.names}
-        made = marked(made, before | dict.fromkeys(lookup.reads, self._columns))
+            problem = (
+                f"no row for the {self.matched_by} of {counts.misses} of"
+                f" {counted(len(missed), 'row')}"
+            )
+            raise self._refusal(problem, "Add what is missing.", decoded, messages, missed.argmax())
+        passed_reads = {name: [name] for name in rows.schema.names}
+        transformed = mark_unavailable(
+            transformed, passed_reads | dict.fromkeys(lookup.reads, self._columns)
+        )
         if lookup.on_miss == "dead":
-            detail = f"No row of {lookup.name} has its {self.by} - in {lookup.setting}"
+            detail = f"No row of {lookup.name} has its {self.matched_by} - in {lookup.setting}"
             reason = f"lookup:{lookup.name}:no_match"
             refusals = [*refusals, Refusal(np.flatnonzero(missed), reason, detail)]
-        return made.refused(RULES, refusals)
+        return transformed.refused(RULES, refusals)
 
     def _answers(
         self, decoded: Decoded, messages: pa.RecordBatch, /
@@ -205,26 +238,26 @@ class LookupStep:
         """
         raise NotImplementedError
 
-    def _refused(
-        self, what: str, do: str, decoded: Decoded, messages: pa.RecordBatch, row: Any
+    def _refusal(
+        self, problem: str, advice: str, decoded: Decoded, messages: pa.RecordBatch, row: Any
     ) -> RefusedError:
         """The error about a row, with its message's position."""
         message = messages.slice(decoded.row_index[int(row)].as_py(), 1).to_pylist()[0]
         return RefusedError(
-            f"{self._lookup.name} has {what}: {self._lookup.setting},"
+            f"{self._lookup.name} has {problem}: {self._lookup.setting},"
             f" {self._lookup.source.identity}",
             "validate",
-            f"Nothing was committed. {do}",
+            f"Nothing was committed. {advice}",
             message["topic"],
             message["partition"],
             message["offset"],
         )
 
-    def _taken(self, values: pa.ChunkedArray, at: pa.Array) -> pa.Array:
+    def _take(self, values: pa.ChunkedArray, indices: pa.Array) -> pa.Array:
         try:
-            return _one(values.take(at))
+            return _combine(values.take(indices))
         except pa.ArrowInvalid:  # 2 GiB of text
-            raise self._too_large(len(at)) from None
+            raise self._too_large(len(indices)) from None
 
     def _too_large(self, rows: int) -> SpecError:
         """The error about answers that don't fit beside a batch."""
@@ -238,16 +271,17 @@ class LookupStep:
 class _ByKey(LookupStep):
     """Asks for each distinct key of the split once.
 
-    `_row_of` has, by the number of a key in `_known`, the row of `_rows` that answers it: -1 for
-    a miss, and -2 and less for a key that the source refuses, for each of the `_reasons` another.
+    `_row_of_key` has, by the number of a key in `_key_index`, the row of `_rows` that answers
+    it: -1 for a miss, and -2 and less for a key that the source refuses, for each of the
+    `_reasons` another.
     """
 
     def __init__(self, lookup: Lookup) -> None:
         super().__init__(lookup)
-        self._keys = [of for _, of in lookup.key]
+        self._keys = [source_column for _, source_column in lookup.key]
         self._ask: Ask | None = None
-        self._known: KeyIndex
-        self._row_of = np.zeros(0, np.int64)
+        self._key_index: KeyIndex
+        self._row_of_key = np.zeros(0, np.int64)
         self._reasons: list[str] = []
         self._rows: pa.Table
 
@@ -256,20 +290,22 @@ class _ByKey(LookupStep):
     ) -> tuple[list[pa.Array], npt.NDArray[np.bool_], LookedUp, list[Refusal]]:
         lookup, ask = self._lookup, self._ask or self._begin()
         keys = self._frame([decoded.rows[column] for column in self._columns])
-        numbers = self._known.find(keys)
+        numbers = self._key_index.find(keys)
         others = np.flatnonzero(numbers < 0)
         new = keys[others].drop_nulls().unique()
-        counts, several = self._added(ask, new.sort(self._keys))
-        numbers[others] = self._known.find(keys[others])
-        if several.size:
-            do = "Say which of them counts by first_by, or look up a key that has one row."
-            row = np.isin(numbers, several).argmax()
-            raise self._refused("several rows of one key", do, decoded, messages, row)
+        counts, ambiguous_keys = self._ask_new_keys(ask, new.sort(self._keys))
+        numbers[others] = self._key_index.find(keys[others])
+        if ambiguous_keys.size:
+            advice = "Say which of them counts by first_by, or look up a key that has one row."
+            row = np.isin(numbers, ambiguous_keys).argmax()
+            raise self._refusal("several rows of one key", advice, decoded, messages, row)
         rows = np.full(len(numbers), -1)
-        rows[numbers >= 0] = self._row_of[numbers[numbers >= 0]]
-        at = pa.array(rows, mask=rows < 0)
-        answers = [self._taken(self._rows[of], at) for of, _ in lookup.take]
-        counts = msgspec.structs.replace(counts, hits=len(at) - at.null_count)
+        rows[numbers >= 0] = self._row_of_key[numbers[numbers >= 0]]
+        row_indices = pa.array(rows, mask=rows < 0)
+        answers = [
+            self._take(self._rows[source_column], row_indices) for source_column, _ in lookup.take
+        ]
+        counts = msgspec.structs.replace(counts, hits=len(row_indices) - row_indices.null_count)
         refusals = [
             Refusal(
                 np.flatnonzero(rows == -2 - number),
@@ -282,9 +318,11 @@ class _ByKey(LookupStep):
 
     def _begin(self) -> Ask:
         lookup = self._lookup
-        types = lookup.types or lookup.wanted()
+        types = lookup.types or lookup.requested_schema()
         self._rows = types.empty_table()
-        self._known = KeyIndex(self._frame([self._rows[of] for of in self._keys]))
+        self._key_index = KeyIndex(
+            self._frame([self._rows[source_column] for source_column in self._keys])
+        )
         self._ask = lookup.source.open(lookup.version(), types)
         return self._ask
 
@@ -298,10 +336,10 @@ class _ByKey(LookupStep):
 
         The widest one has room for those of both sides.
         """
-        fields = [self._rows.schema.field(of) for of in self._keys]
+        fields = [self._rows.schema.field(source_column) for source_column in self._keys]
         return pa.schema([f.with_type(_widest(f.type)) for f in fields])
 
-    def _added(self, ask: Ask, new: pl.DataFrame) -> tuple[LookedUp, npt.NDArray[np.int64]]:
+    def _ask_new_keys(self, ask: Ask, new: pl.DataFrame) -> tuple[LookedUp, npt.NDArray[np.int64]]:
         """Asks for keys that are new, and adds the answers to those that are known.
 
         Returns what was asked, and the numbers of keys that have several rows.
@@ -317,19 +355,26 @@ class _ByKey(LookupStep):
         ended, rows = datetime.now(UTC), rows.select(types.names)
         if self._lookup.first_by is not None:
             rows = rows.take(_order(rows, *self._lookup.first_by))
-        self._known.add(new)
-        of, several = self._known.find(self._frame([rows[of] for of in self._keys])), _NONE
-        asked_for = np.flatnonzero(of >= len(self._row_of))
+        self._key_index.add(new)
+        key_numbers, ambiguous_keys = (
+            self._key_index.find(
+                self._frame([rows[source_column] for source_column in self._keys])
+            ),
+            _NONE,
+        )
+        asked_for = np.flatnonzero(key_numbers >= len(self._row_of_key))
         if self._lookup.first_by is None:
-            several = np.flatnonzero(np.bincount(of[asked_for]) > 1)
-        row_of = np.append(self._row_of, np.full(new.height, -1))
+            ambiguous_keys = np.flatnonzero(np.bincount(key_numbers[asked_for]) > 1)
+        row_of_key = np.append(self._row_of_key, np.full(new.height, -1))
         first = asked_for[::-1]  # the first row of a key is assigned last, and stays
-        row_of[of[first]] = first + self._rows.num_rows
+        row_of_key[key_numbers[first]] = first + self._rows.num_rows
         for reason, refused in sorted(answers.refused.items(), reverse=True):
             if reason not in self._reasons:
                 self._reasons.append(reason)
-            of = self._known.find(self._frame([refused[of] for of in self._keys]))
-            row_of[of[of >= 0]] = -2 - self._reasons.index(reason)
+            key_numbers = self._key_index.find(
+                self._frame([refused[source_column] for source_column in self._keys])
+            )
+            row_of_key[key_numbers[key_numbers >= 0]] = -2 - self._reasons.index(reason)
         self._rows = pa.concat_tables([self._rows, rows]).combine_chunks()
         if self._rows.nbytes > MOST_BYTES:
             raise SpecError(
@@ -337,27 +382,32 @@ class _ByKey(LookupStep):
                 "validate",
                 "Take fewer columns, or make splits smaller (source.split_records).",
             )
-        added = row_of[len(self._row_of) :]
-        at, self._row_of = pa.array(added, mask=added < 0), row_of
-        taken = {to: _one(self._rows[of].take(at)) for of, to in self._lookup.take}
-        asked = {f"key:{of}": _one(keys[of]) for of in self._keys}
-        answered = checksum_text(checksum(pa.RecordBatch.from_pydict(asked | taken)))
+        added = row_of_key[len(self._row_of_key) :]
+        row_indices, self._row_of_key = pa.array(added, mask=added < 0), row_of_key
+        taken_columns = {
+            column_name: _combine(self._rows[source_column].take(row_indices))
+            for source_column, column_name in self._lookup.take
+        }
+        key_columns = {
+            f"key:{source_column}": _combine(keys[source_column]) for source_column in self._keys
+        }
+        answered = checksum_text(checksum(pa.RecordBatch.from_pydict(key_columns | taken_columns)))
         name, requests = self._lookup.name, answers.requests
-        return LookedUp(name, new.height, 0, 0, requests, began, ended, answered), several
+        return LookedUp(name, new.height, 0, 0, requests, began, ended, answered), ambiguous_keys
 
 
 _NONE = np.zeros(0, np.int64)
 
 
-def _order(rows: pa.Table, by: str, descending: bool) -> pa.Array:
+def _order(rows: pa.Table, order_column: str, descending: bool) -> pa.Array:
     """The numbers of the rows in the order in which `first_by` takes them."""
     frame = cast("pl.DataFrame", pl.from_arrow(rows))
     least_last = [descending, *(False for _ in frame.columns)]
-    order = pl.arg_sort_by([by, *frame.columns], descending=least_last, nulls_last=True)
+    order = pl.arg_sort_by([order_column, *frame.columns], descending=least_last, nulls_last=True)
     return frame.select(order).to_series().to_arrow()
 
 
-def _one(values: pa.Array | pa.ChunkedArray) -> pa.Array:
+def _combine(values: pa.Array | pa.ChunkedArray) -> pa.Array:
     return values.combine_chunks() if isinstance(values, pa.ChunkedArray) else values
 
 
@@ -388,22 +438,24 @@ class KeyIndex:
 
     def find(self, keys: pl.DataFrame) -> npt.NDArray[np.int64]:
         """Returns the number of each key; -1 of one that it doesn't have, or that has a null."""
-        found = np.full(keys.height, -1, np.int64)
+        key_numbers = np.full(keys.height, -1, np.int64)
         if self._keys.is_empty():
-            return found
+            return key_numbers
         hashes = keys.hash_rows().to_numpy()
         order = np.argsort(hashes)  # neighbours are searched for in the same memory
-        at = np.empty(len(order), np.int64)
-        at[order] = np.searchsorted(self._hashes, hashes[order])
-        at = np.minimum(at, len(self._hashes) - 1)
-        numbers = self._numbers[at]
-        known = self._keys[numbers]
-        same = reduce(and_, (known[name] == keys[name] for name in keys.columns))
-        alike, equal = self._hashes[at] == hashes, same.fill_null(value=False).to_numpy()
-        found[equal] = numbers[equal]
-        other = np.flatnonzero(alike & ~equal)  # two keys have one hash, or a key has a null
-        if other.size:
+        positions = np.empty(len(order), np.int64)
+        positions[order] = np.searchsorted(self._hashes, hashes[order])
+        positions = np.minimum(positions, len(self._hashes) - 1)
+        numbers = self._numbers[positions]
+        candidates = self._keys[numbers]
+        same = reduce(and_, (candidates[name] == keys[name] for name in keys.columns))
+        alike, equal = self._hashes[positions] == hashes, same.fill_null(value=False).to_numpy()
+        key_numbers[equal] = numbers[equal]
+        collisions = np.flatnonzero(alike & ~equal)  # two keys have one hash, or a key has a null
+        if collisions.size:
             numbered = self._keys.with_row_index(ROW_NUMBER)
-            joined = keys[other].join(numbered, keys.columns, how="left", maintain_order="left")
-            found[other] = joined[ROW_NUMBER].cast(pl.Int64).fill_null(-1).to_numpy()
-        return found
+            joined = keys[collisions].join(
+                numbered, keys.columns, how="left", maintain_order="left"
+            )
+            key_numbers[collisions] = joined[ROW_NUMBER].cast(pl.Int64).fill_null(-1).to_numpy()
+        return key_numbers

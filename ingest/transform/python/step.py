@@ -69,18 +69,27 @@ class Python:
                 "spec",
                 "Give the rows' column another name. Nothing was read.",
             )
-        given = Columns.of(load_model(self.model))
-        had, has = ({c.name: c.type for c in each.columns} for each in (before, given))
-        other = [n for n in self.primary_key if n not in has or has[n] != had.get(n)]
-        if other:
-            what = f"The schema of {self.setting} has {', '.join(other)} of sink.primary_key"
-            what += " otherwise than the rows before it"
+        model_columns = Columns.of(load_model(self.model))
+        input_types, model_types = (
+            {c.name: c.type for c in schema_columns.columns}
+            for schema_columns in (before, model_columns)
+        )
+        changed_keys = [
+            n
+            for n in self.primary_key
+            if n not in model_types or model_types[n] != input_types.get(n)
+        ]
+        if changed_keys:
+            message = (
+                f"The schema of {self.setting} has {', '.join(changed_keys)} of sink.primary_key"
+            )
+            message += " otherwise than the rows before it"
             raise SpecError(
-                what,
+                message,
                 "spec",
                 "Messages delete and replace rows by it: a step passes it on. Nothing was read.",
             )
-        return _nullable(given)
+        return _nullable(model_columns)
 
     def column_sources(self, names: Sequence[str]) -> Mapping[str, frozenset[str]]:  # noqa: ARG002
         """Each column of the model depends on the one of its name: nobody looks into functions."""
@@ -98,7 +107,7 @@ class _Step:
         self._step = step
         self._batch, self._function = _batch_of(step.function), load_function(step.function)
         self._schema = _nullable(Columns.of(load_model(step.model))).arrow_schema
-        self._asked_again = False
+        self._order_checked = False
 
     def __call__(self, decoded: Decoded, messages: pa.RecordBatch) -> Decoded:
         if not decoded.rows.num_rows:
@@ -106,82 +115,84 @@ class _Step:
             return decoded.with_rows(empty, np.zeros(0, np.intp))
         rows = self._rows(decoded, messages)
         try:
-            found = self._called(rows)
+            output = self._call(rows)
         except SpecError:
             raise
         except mistakes() as error:  # the user's own code
             failures = self._failures(rows) if self._step.on_error == "dead" else []
             if not failures:
-                raise self._failed(error, decoded, messages) from None
+                raise self._batch_error(error, decoded, messages) from None
             return self(decoded.refused(RULES, failures), messages)
-        given, made_from = self._checked(found, decoded.rows.num_rows)
-        if ROW not in found.column_names and not self._asked_again and rows.num_rows > 1:
-            self._refuse_moved_rows(rows, given)
+        output_rows, made_from = self._check_output(output, decoded.rows.num_rows)
+        if ROW not in output.column_names and not self._order_checked and rows.num_rows > 1:
+            self._refuse_moved_rows(rows, output_rows)
         if self._step.primary_key:
-            decoded, stays = self._keyed(decoded, given, made_from)
-            given, made_from = given.filter(pa.array(stays)), made_from[stays]
-        return decoded.with_rows(given, made_from)
+            decoded, stays = self._add_deletes(decoded, output_rows, made_from)
+            output_rows, made_from = output_rows.filter(pa.array(stays)), made_from[stays]
+        return decoded.with_rows(output_rows, made_from)
 
     def _rows(self, decoded: Decoded, messages: pa.RecordBatch) -> pa.RecordBatch:
         """Returns the rows with the metadata columns and their numbers."""
-        had = dict(zip(decoded.rows.schema.names, decoded.rows.columns, strict=True))
-        names = {kind: name for kind, name in self._step.metadata if name not in had}
-        columns = had | beside_rows(names, decoded, messages)
+        column_by_name = dict(zip(decoded.rows.schema.names, decoded.rows.columns, strict=True))
+        names = {kind: name for kind, name in self._step.metadata if name not in column_by_name}
+        columns = column_by_name | beside_rows(names, decoded, messages)
         columns[ROW] = pa.array(np.arange(decoded.rows.num_rows))
         return pa.RecordBatch.from_arrays(list(columns.values()), list(columns))
 
-    def _called(self, rows: pa.RecordBatch) -> pa.Table:
+    def _call(self, rows: pa.RecordBatch) -> pa.Table:
         """Calls the function; returns what it gives as Arrow has it."""
-        given = frame_of(rows) if self._batch is pl.DataFrame else rows
+        batch = frame_of(rows) if self._batch is pl.DataFrame else rows
         with waiting_for(
             f"{self._step.function} of {self._step.setting}: {counted(rows.num_rows, 'row')}"
         ):
-            found = self._function(given)
-        if isinstance(found, pl.DataFrame):
-            return found.to_arrow(compat_level=pl.CompatLevel.oldest())
-        if isinstance(found, pa.RecordBatch):
-            return pa.Table.from_batches([found])
+            output = self._function(batch)
+        if isinstance(output, pl.DataFrame):
+            return output.to_arrow(compat_level=pl.CompatLevel.oldest())
+        if isinstance(output, pa.RecordBatch):
+            return pa.Table.from_batches([output])
         raise SpecError(
-            f"{self._step.function} of {self._step.setting} gave {type(found).__name__}",
+            f"{self._step.function} of {self._step.setting} gave {type(output).__name__}",
             "validate",
             "Let it give a polars.DataFrame or a pyarrow.RecordBatch. Nothing was committed.",
         )
 
-    def _checked(self, found: pa.Table, count: int) -> tuple[pa.RecordBatch, npt.NDArray[np.int64]]:
+    def _check_output(
+        self, output: pa.Table, count: int
+    ) -> tuple[pa.RecordBatch, npt.NDArray[np.int64]]:
         """Returns the columns of the schema, and the row that each row was made of."""
-        names = found.column_names
-        wrong = [name for name in self._schema.names if names.count(name) != 1]
-        if wrong:
-            raise self._refusal(f"it gives no column {', '.join(wrong)}, or several")
+        names = output.column_names
+        problems = [name for name in self._schema.names if names.count(name) != 1]
+        if problems:
+            raise self._refusal(f"it gives no column {', '.join(problems)}, or several")
         # as tables have it: polars has long texts and lists, and no maps
-        arrays = [self._stored(found[f.name].combine_chunks(), f) for f in self._schema]
-        wrong = [
+        arrays = [self._to_stored(output[f.name].combine_chunks(), f) for f in self._schema]
+        problems = [
             f"{field.name} is {array.type}, by its schema {field.type}"
             for field, array in zip(self._schema, arrays, strict=True)
             if array.type != field.type
         ]
-        if wrong:
-            raise self._refusal("; ".join(wrong))
-        given = pa.RecordBatch.from_arrays(arrays, schema=self._schema)
+        if problems:
+            raise self._refusal("; ".join(problems))
+        output_rows = pa.RecordBatch.from_arrays(arrays, schema=self._schema)
         if ROW in names:
-            made_from = found[ROW].to_numpy()
+            made_from = output[ROW].to_numpy()
             if made_from.dtype.kind in "iu":  # of unsigned ones no difference is below 0
                 made_from = made_from.astype(np.int64)
-        elif given.num_rows == count:
+        elif output_rows.num_rows == count:
             made_from = np.arange(count)
         else:
             raise self._refusal(
-                f"it gives {counted(given.num_rows, 'row')} for {count}, without {ROW}"
+                f"it gives {counted(output_rows.num_rows, 'row')} for {count}, without {ROW}"
             )
         ascending = made_from.dtype == np.int64 and not (np.diff(made_from) < 0).any()
         if not ascending or (len(made_from) and not 0 <= made_from[0] <= made_from[-1] < count):
             raise self._refusal(f"{ROW} has other numbers than it was given, or another order")
-        return given, made_from
+        return output_rows, made_from
 
-    def _stored(self, array: pa.Array, field: pa.Field) -> pa.Array:
+    def _to_stored(self, array: pa.Array, field: pa.Field) -> pa.Array:
         """Returns a column as tables have it; a list of keys and values is a map if it shall be."""
-        wanted = as_list(field.type) if pa.types.is_map(field.type) else field.type
-        stored = array.cast(_stored(array.type, wanted))
+        expected_type = as_list(field.type) if pa.types.is_map(field.type) else field.type
+        stored = array.cast(_table_type(array.type, expected_type))
         if not pa.types.is_map(field.type) or map_type(stored.type) != field.type:
             return stored
         try:
@@ -189,7 +200,7 @@ class _Step:
         except pa.ArrowInvalid:
             raise self._refusal(f"{field.name} has a null as an entry or a key") from None
 
-    def _refuse_moved_rows(self, rows: pa.RecordBatch, given: pa.RecordBatch) -> None:
+    def _refuse_moved_rows(self, rows: pa.RecordBatch, output_rows: pa.RecordBatch) -> None:
         """Calls the function again, with the rows in another order.
 
         What it made of a row must come at the row's new place, or the function moves rows, or
@@ -204,42 +215,51 @@ class _Step:
         drawn = np.random.default_rng(0).permutation(rows.num_rows)
         order = pa.array(few.get(rows.num_rows, drawn))
         moved = rows.take(order).set_column(rows.num_columns - 1, ROW, rows[ROW])
-        here, wanted = frame_of(given), frame_of(given.take(order))
+        output_frame, expected = frame_of(output_rows), frame_of(output_rows.take(order))
         first: tuple[pl.DataFrame, ...] = ()
-        wrong = here.columns
+        suspects = output_frame.columns
         for _ in range(10):
             try:
-                there, again = (
-                    frame_of(self._checked(self._called(each), rows.num_rows)[0])
-                    for each in (moved, rows)
+                moved_output, repeated_output = (
+                    frame_of(self._check_output(self._call(batch), rows.num_rows)[0])
+                    for batch in (moved, rows)
                 )
             except mistakes():  # it didn't raise before: the next batch is asked
                 return
-            first = first or (there, again)
-            wrong = [
+            first = first or (moved_output, repeated_output)
+            suspects = [
                 name
-                for name in wrong
-                if not (_alike(first[0][name], wanted[name]) and _alike(first[1][name], here[name]))
+                for name in suspects
+                if not (
+                    _nearly_equal(first[0][name], expected[name])
+                    and _nearly_equal(first[1][name], output_frame[name])
+                )
                 and (
-                    (_alike(here[name], again[name]) and _alike(first[0][name], there[name]))
-                    or (_moved(here, again, name) and _moved(here, there, name))
+                    (
+                        _nearly_equal(output_frame[name], repeated_output[name])
+                        and _nearly_equal(first[0][name], moved_output[name])
+                    )
+                    or (
+                        _same_values(output_frame, repeated_output, name)
+                        and _same_values(output_frame, moved_output, name)
+                    )
                 )
             ]
-            if not wrong:
+            if not suspects:
                 break
-        if wrong:
+        if suspects:
             raise self._refusal(
-                f"it gives other values of {', '.join(wrong)} if the rows come in another order:"
+                f"it gives other values of {', '.join(suspects)} if the rows come in another order:"
                 f" let it keep {ROW} with each row that it moves, and not look at other rows"
             )
-        self._asked_again = rows.num_rows > 2  # two rows have one other order only
+        self._order_checked = rows.num_rows > 2  # two rows have one other order only
 
-    def _keyed(
-        self, decoded: Decoded, given: pa.RecordBatch, made_from: npt.NDArray[np.int64]
+    def _add_deletes(
+        self, decoded: Decoded, output_rows: pa.RecordBatch, made_from: npt.NDArray[np.int64]
     ) -> tuple[Decoded, npt.NDArray[np.bool_]]:
-        key, taken = list(self._step.primary_key), pa.array(made_from)
-        had = decoded.rows.select(key).take(taken)
-        if given.select(key).columns != had.columns:
+        key, row_numbers = list(self._step.primary_key), pa.array(made_from)
+        input_keys = decoded.rows.select(key).take(row_numbers)
+        if output_rows.select(key).columns != input_keys.columns:
             raise self._refusal("it changes sink.primary_key, by which rows are replaced")
         if (np.diff(made_from) == 0).any():
             raise self._refusal("it makes several rows of one, which have one key")
@@ -249,40 +269,40 @@ class _Step:
 
     def _failures(self, rows: pa.RecordBatch) -> list[Refusal]:
         """Calls the function for each row alone; finds those at which it raises."""
-        found = []
+        refusals = []
         for number in range(rows.num_rows):
             try:
-                self._called(rows.slice(number, 1))
+                self._call(rows.slice(number, 1))
             except SpecError:  # whatever is in its batch, it doesn't give rows
                 raise
             except mistakes() as error:  # the user's own code
                 detail = f"{self._step.function} raised {type(error).__name__}{_line(error)}"
                 reason = f"python:{type(error).__name__}"
-                found.append(
+                refusals.append(
                     Refusal(np.array([number]), reason, f"{detail} - in {self._step.setting}")
                 )
-        return found
+        return refusals
 
-    def _failed(
+    def _batch_error(
         self, error: BaseException, decoded: Decoded, messages: pa.RecordBatch
     ) -> RefusedError:
         """Makes the error of a batch; the exception's text may hold values, so it isn't shown."""
         read = for_rows(messages, decoded.row_index)
-        first, last = (read["offset"][at].as_py() for at in (0, read.num_rows - 1))
-        what = (
+        first, last = (read["offset"][index].as_py() for index in (0, read.num_rows - 1))
+        message = (
             f"{self._step.function} of {self._step.setting} raised {type(error).__name__}"
             f"{_line(error)} for a batch of the offsets {first} to {last}"
         )
-        do = (
+        advice = (
             "Nothing was committed. Fix the function; on_error: dead makes dead letters of the"
             " messages at which it fails."
         )
         topic, partition = read["topic"][0].as_py(), read["partition"][0].as_py()
-        return RefusedError(what, "validate", do, topic, partition, first)
+        return RefusedError(message, "validate", advice, topic, partition, first)
 
-    def _refusal(self, what: str) -> SpecError:
+    def _refusal(self, problem: str) -> SpecError:
         return SpecError(
-            f"{self._step.function} of {self._step.setting} can't be used: {what}",
+            f"{self._step.function} of {self._step.setting} can't be used: {problem}",
             "validate",
             "Fix the function or the schema. Nothing was committed.",
         )
@@ -294,52 +314,52 @@ def _batch_of(function: FunctionReference) -> type[pl.DataFrame | pa.RecordBatch
     Raises:
         SpecError: it says none of both.
     """
-    called, hint, why = load_function(function), None, ""
+    called, hint, reason = load_function(function), None, ""
     try:
         parameter = next(iter(inspect.signature(called).parameters), "")
         hint = typing.get_type_hints(called).get(parameter)
     except Exception as error:  # a name that isn't there, or no function of Python's  # noqa: BLE001
-        why = f" ({type(error).__name__}: {error})"
+        reason = f" ({type(error).__name__}: {error})"
     if hint not in {pl.DataFrame, pa.RecordBatch}:
         raise SpecError(
-            f"{function} doesn't say which batch it takes{why}",
+            f"{function} doesn't say which batch it takes{reason}",
             "spec",
             "Annotate its parameter with polars.DataFrame or pyarrow.RecordBatch.",
         )
-    found: type[pl.DataFrame | pa.RecordBatch] = hint
-    return found
+    batch_type: type[pl.DataFrame | pa.RecordBatch] = hint
+    return batch_type
 
 
 def _nullable(columns: Columns) -> Columns:
     return replace(columns, columns=tuple(replace(c, nullable=True) for c in columns.columns))
 
 
-def _stored(kind: pa.DataType, wanted: pa.DataType) -> pa.DataType:
+def _table_type(kind: pa.DataType, expected: pa.DataType) -> pa.DataType:
     """The type that tables have for a function's; what has no value in a batch gets any type."""
     types = pa.types
     if types.is_null(kind):
-        return wanted
+        return expected
     if types.is_large_list(kind) or types.is_list(kind):
-        inner = wanted.value_type if types.is_list(wanted) else kind.value_type
-        return pa.list_(_stored(kind.value_type, inner))
+        inner = expected.value_type if types.is_list(expected) else kind.value_type
+        return pa.list_(_table_type(kind.value_type, inner))
     if types.is_struct(kind):
-        fields = {f.name: f.type for f in wanted} if types.is_struct(wanted) else {}
+        fields = {f.name: f.type for f in expected} if types.is_struct(expected) else {}
         return pa.struct(
-            [pa.field(f.name, _stored(f.type, fields.get(f.name, f.type))) for f in kind]
+            [pa.field(f.name, _table_type(f.type, fields.get(f.name, f.type))) for f in kind]
         )
     return {pa.large_string(): pa.string(), pa.large_binary(): pa.binary()}.get(kind, kind)
 
 
-def _moved(one: pl.DataFrame, other: pl.DataFrame, name: str) -> bool:
+def _same_values(first_frame: pl.DataFrame, second_frame: pl.DataFrame, name: str) -> bool:
     """Returns whether a column has the same values in two frames, in whatever order."""
-    first, second = (frame.select(name).hash_rows().sort() for frame in (one, other))
+    first, second = (frame.select(name).hash_rows().sort() for frame in (first_frame, second_frame))
     return first.equals(second)
 
 
-def _alike(one: pl.Series, other: pl.Series) -> bool:
+def _nearly_equal(first: pl.Series, second: pl.Series) -> bool:
     """Returns whether values are the same, but for how products of matrices are rounded."""
     try:
-        assert_series_equal(one, other, rel_tol=1e-4, abs_tol=1e-6)
+        assert_series_equal(first, second, rel_tol=1e-4, abs_tol=1e-6)
     except AssertionError:
         return False
     return True

@@ -142,14 +142,14 @@ def read_select(
         raise _refusal(setting, [several if tree["statements"] else "it is empty"])
     node = tree["statements"][0]["node"]
     reader = _Reader(query, columns, metadata)
-    reader.wrong += _shape_problems(node)
-    if reader.wrong:
-        raise _refusal(setting, reader.wrong)
+    reader.mistakes += _shape_problems(node)
+    if reader.mistakes:
+        raise _refusal(setting, reader.mistakes)
     where = node["where_clause"]
     reads = reader.reads(where) if where else frozenset[str]()
     outputs = tuple(reader.outputs(node["select_list"]))
-    if reader.wrong:
-        raise _refusal(setting, reader.wrong)
+    if reader.mistakes:
+        raise _refusal(setting, reader.mistakes)
     return Select(outputs, None if where is None else _as_case(where), where, reads)
 
 
@@ -163,23 +163,26 @@ def line_of(node: Node, query: str) -> str:
 
 def _mistake(tree: Node, query: str, names: Collection[str]) -> str:
     """Words what DuckDB can't parse, and what helps if a column has the name of a word of SQL."""
-    said, position = str(tree["error_message"]), int(tree.get("position", 0))
-    near = [*re.findall(r"\w+", query.encode()[:position].decode(errors="ignore"))[-1:], said[:-1]]
+    message, position = str(tree["error_message"]), int(tree.get("position", 0))
+    near = [
+        *re.findall(r"\w+", query.encode()[:position].decode(errors="ignore"))[-1:],
+        message[:-1],
+    ]
     words = {word.rpartition('"')[2].casefold() for word in near} & _reserved()
     hints = [
         f': "{name}" is a word of SQL, and as a column stands in double quotes'
         for name in names
         if name.casefold() in words
     ]
-    return said + line_of({"query_location": position}, query) + "".join(hints)
+    return message + line_of({"query_location": position}, query) + "".join(hints)
 
 
 @cache
 def _reserved() -> frozenset[str]:
     """The words of SQL that name a column only in double quotes."""
     with locked() as cursor:
-        every = cursor.execute("SELECT keyword_name, keyword_category FROM duckdb_keywords()")
-        return frozenset(word for word, kind in every.fetchall() if kind != "unreserved")
+        keywords = cursor.execute("SELECT keyword_name, keyword_category FROM duckdb_keywords()")
+        return frozenset(word for word, kind in keywords.fetchall() if kind != "unreserved")
 
 
 def query_of(expressions: Sequence[Node], where: Node | None = None) -> str:
@@ -218,35 +221,37 @@ def _as_case(condition: Node) -> Node:
 
 
 class _Reader:
-    """Reads the expressions of a query, and collects what is wrong in them (`wrong`)."""
+    """Reads the expressions of a query, and collects what is wrong in them (`mistakes`)."""
 
     def __init__(self, query: str, columns: Sequence[str], metadata: Sequence[str]) -> None:
-        self.wrong: list[str] = []
+        self.mistakes: list[str] = []
         self._query = query
         self._columns = list(columns)
         # DuckDB finds a column by a name of another case, too
-        self._known = {name.casefold(): name for name in (*metadata, *columns)}
-        self.wrong += [
-            f"the column {self._known[name.casefold()]} and the metadata column {name} differ by"
-            " case only: rename one of them"
+        self._name_by_casefold = {name.casefold(): name for name in (*metadata, *columns)}
+        self.mistakes += [
+            f"the column {self._name_by_casefold[name.casefold()]} and the metadata column"
+            f" {name} differ by case only: rename one of them"
             for name in metadata
-            if self._known[name.casefold()] not in {name, *metadata}
+            if self._name_by_casefold[name.casefold()] not in {name, *metadata}
         ]
 
     def outputs(self, select: Sequence[Node]) -> Iterator[Output]:
         """Reads the list of a SELECT, a star as the columns that it stands for."""
-        for each in select:
-            for node in self._star(each) if each["class"] == "STAR" else [each]:
+        for select_node in select:
+            for node in (
+                self._star(select_node) if select_node["class"] == "STAR" else [select_node]
+            ):
                 yield self._output(node)
 
     def reads(self, node: object) -> frozenset[str]:
         """Finds the columns that an expression reads."""
-        found: set[str] = set()
-        self._read(node, frozenset(), found)
-        return frozenset(found)
+        columns_read: set[str] = set()
+        self._read(node, frozenset(), columns_read)
+        return frozenset(columns_read)
 
-    def _refuse(self, node: Node, said: str) -> None:
-        self.wrong.append(said + line_of(node, self._query))
+    def _refuse(self, node: Node, message: str) -> None:
+        self.mistakes.append(message + line_of(node, self._query))
 
     def _output(self, node: Node) -> Output:
         source, unnests = self._source(node), node.get("function_name") == "unnest"
@@ -271,8 +276,8 @@ class _Reader:
         """Returns the column that an expression passes on as it is; else None."""
         if node["class"] != "COLUMN_REF":
             return None
-        names = _without_table(node["column_names"], self._known)
-        name = self._known.get(names[0].casefold())
+        names = _without_table(node["column_names"], self._name_by_casefold)
+        name = self._name_by_casefold.get(names[0].casefold())
         return name if len(names) == 1 and name in self._columns else None
 
     def _star(self, star: Node) -> Iterator[Node]:
@@ -283,10 +288,16 @@ class _Reader:
             self._refuse(star, "EXCLUDE and RENAME take the columns' names alone")
             return
         without = {name.casefold() for name in star["exclude_list"]}
-        replaced = {each["key"].casefold(): each["value"] for each in star["replace_list"]}
-        renamed = {each["key"]["column"].casefold(): each["value"] for each in star["rename_list"]}
-        known = {name.casefold() for name in self._columns}
-        for name in sorted((without | replaced.keys() | renamed.keys()) - known):
+        replaced = {
+            replacement["key"].casefold(): replacement["value"]
+            for replacement in star["replace_list"]
+        }
+        renamed = {
+            renaming["key"]["column"].casefold(): renaming["value"]
+            for renaming in star["rename_list"]
+        }
+        known_names = {name.casefold() for name in self._columns}
+        for name in sorted((without | replaced.keys() | renamed.keys()) - known_names):
             self._refuse(star, f"the star has no column {name}")
         for name in self._columns:
             key = name.casefold()
@@ -294,27 +305,29 @@ class _Reader:
                 node = replaced.get(key) or column(name)
                 yield {**node, "alias": renamed.get(key, name)}
 
-    def _read(self, node: object, lambdas: frozenset[str], found: set[str]) -> None:
+    def _read(self, node: object, lambdas: frozenset[str], columns_read: set[str]) -> None:
         """Collects what an expression reads; `lambdas`: the parameters of functions in it."""
         if isinstance(node, list):
-            for each in node:
-                self._read(each, lambdas, found)
+            for child in node:
+                self._read(child, lambdas, columns_read)
         elif isinstance(node, dict):
             kind = node.get("class")
             if kind == "COLUMN_REF":
-                self._column(node, lambdas, found)
+                self._column(node, lambdas, columns_read)
             elif kind == "LAMBDA" and node["syntax_type"] != "SINGLE_ARROW":
                 parameters: set[str] = set()
                 _Reader._names(node["lhs"], parameters)
-                for name in sorted(parameters & {ROWS, *self._known}):  # DuckDB may mean either
+                for name in sorted(
+                    parameters & {ROWS, *self._name_by_casefold}
+                ):  # DuckDB may mean either
                     whose = "the rows" if name == ROWS else "a column"
-                    said = f"the parameter {name} of a lambda has the name of {whose}"
-                    self._refuse(node, f"{said}: call it otherwise")
-                self._read(node["expr"], lambdas | parameters, found)
+                    message = f"the parameter {name} of a lambda has the name of {whose}"
+                    self._refuse(node, f"{message}: call it otherwise")
+                self._read(node["expr"], lambdas | parameters, columns_read)
             else:
                 self._expression(node, kind)
-                for each in node.values():
-                    self._read(each, lambdas, found)
+                for child in node.values():
+                    self._read(child, lambdas, columns_read)
 
     def _expression(self, node: Node, kind: str | None) -> None:
         if kind == "FUNCTION":
@@ -340,35 +353,36 @@ class _Reader:
         elif kind is not None and kind not in _EXPRESSIONS:
             self._refuse(node, _REFUSED.get(kind, f"{kind.lower().replace('_', ' ')} isn't read"))
 
-    def _column(self, node: Node, lambdas: frozenset[str], found: set[str]) -> None:
-        name = _without_table(node["column_names"], self._known)[0]
+    def _column(self, node: Node, lambdas: frozenset[str], columns_read: set[str]) -> None:
+        name = _without_table(node["column_names"], self._name_by_casefold)[0]
         if name.casefold() in lambdas:
             return
-        known = self._known.get(name.casefold())
-        if known is None:
+        column_name = self._name_by_casefold.get(name.casefold())
+        if column_name is None:
             text = f": a text is '{name}', in single quotes" if f'"{name}"' in self._query else ""
             self._refuse(
                 node,
-                f"there is no column {name}{text}, there are {', '.join(self._known.values())}",
+                f"there is no column {name}{text}, there are"
+                f" {', '.join(self._name_by_casefold.values())}",
             )
         else:
-            found.add(known)
+            columns_read.add(column_name)
 
     @staticmethod
-    def _names(node: object, found: set[str]) -> None:
+    def _names(node: object, parameters: set[str]) -> None:
         """Collects the names that a lambda gives to its parameters."""
         if isinstance(node, list):
-            for each in node:
-                _Reader._names(each, found)
+            for child in node:
+                _Reader._names(child, parameters)
         elif isinstance(node, dict):
             names = node["column_names"] if node.get("class") == "COLUMN_REF" else ()
-            found.update(name.casefold() for name in names)
-            for each in node.values():
-                _Reader._names(each, found)
+            parameters.update(name.casefold() for name in names)
+            for child in node.values():
+                _Reader._names(child, parameters)
 
 
-def _without_table(names: list[str], known: Mapping[str, str]) -> list[str]:
-    qualified = len(names) > 1 and names[0].casefold() == ROWS and ROWS not in known
+def _without_table(names: list[str], known_names: Mapping[str, str]) -> list[str]:
+    qualified = len(names) > 1 and names[0].casefold() == ROWS and ROWS not in known_names
     return names[1:] if qualified else names
 
 
@@ -378,8 +392,14 @@ def _shape_problems(node: Node) -> Iterator[str]:
         yield "UNION and its like bring other rows: a step has one SELECT"
         return
     table = node["from_table"]
-    alone = table["type"] == "BASE_TABLE" and table["table_name"].casefold() == ROWS
-    if not alone or table["alias"] or table["schema_name"] or table["sample"] or table["at_clause"]:
+    is_rows = table["type"] == "BASE_TABLE" and table["table_name"].casefold() == ROWS
+    if (
+        not is_rows
+        or table["alias"]
+        or table["schema_name"]
+        or table["sample"]
+        or table["at_clause"]
+    ):
         yield f"it must be FROM {ROWS}, alone and without another name: joins are for a spark step"
     if node["cte_map"]["map"]:
         yield "WITH: write what it says as a step before this one"
@@ -392,9 +412,9 @@ def _shape_problems(node: Node) -> Iterator[str]:
         yield _REFUSED.get(modifier["type"], modifier["type"])
 
 
-def _refusal(setting: str, wrong: Sequence[str]) -> SpecError:
+def _refusal(setting: str, mistakes: Sequence[str]) -> SpecError:
     return SpecError(
-        f"{setting} can't be used: " + "; ".join(dict.fromkeys(wrong)),
+        f"{setting} can't be used: " + "; ".join(dict.fromkeys(mistakes)),
         "spec",
         "A sql step is one SELECT of columns over rows, with a WHERE and unnest if it needs them."
         " Nothing was read.",
@@ -428,30 +448,32 @@ def _functions() -> tuple[frozenset[str], frozenset[str]]:
     A macro is one of them if its text has one, or looks at other rows.
     """
     with locked() as cursor:
-        every = cursor.execute(
+        functions = cursor.execute(
             "SELECT function_name, function_type, stability, macro_definition,"
             " CASE WHEN macro_definition IS NOT NULL"
             " THEN json_serialize_sql('SELECT ' || macro_definition)::VARCHAR END"
             " FROM duckdb_functions() WHERE function_type IN ('scalar', 'aggregate', 'macro')"
         ).fetchall()
-    aggregates = {name for name, kind, *_ in every if kind == "aggregate"}
+    aggregates = {name for name, kind, *_ in functions if kind == "aggregate"}
     others = {
         name
-        for name, kind, stability, *_ in every
+        for name, kind, stability, *_ in functions
         if kind != "macro" and stability != "CONSISTENT"  # also if DuckDB doesn't say it
     }
-    macros = {name: json.loads(text) for name, *_, text in every if text is not None}
+    macros = {name: json.loads(text) for name, *_, text in functions if text is not None}
     while True:
-        found = {name for name, tree in macros.items() if _has(tree, aggregates | others)}
-        if found <= others:
+        dependent_macros = {
+            name for name, tree in macros.items() if _has(tree, aggregates | others)
+        }
+        if dependent_macros <= others:
             return frozenset(aggregates), frozenset(others)
-        others |= found
+        others |= dependent_macros
 
 
 def _has(tree: object, names: set[str]) -> bool:
     """Returns whether a query has one of these functions, a subquery, or the time."""
     if isinstance(tree, list):
-        return any(_has(each, names) for each in tree)
+        return any(_has(child, names) for child in tree)
     if not isinstance(tree, dict):
         return False
     function, columns = tree.get("function_name"), tree.get("column_names") or [""]
@@ -460,7 +482,7 @@ def _has(tree: object, names: set[str]) -> bool:
         or function in {"unnest", "unlist"}
         or tree.get("class") == "SUBQUERY"
         or columns[0].startswith("current_")
-        or any(_has(each, names) for each in tree.values())
+        or any(_has(child, names) for child in tree.values())
     )
 
 
@@ -470,12 +492,12 @@ def _ask(question: str, text: str) -> Any:
 
 
 @cache
-def _written(query: str) -> str:
+def _serialize(query: str) -> str:
     return str(_ask("SELECT json_serialize_sql(?::VARCHAR)", query))
 
 
 def _template(query: str) -> Node:
-    return cast("Node", json.loads(_written(query)))
+    return cast("Node", json.loads(_serialize(query)))
 
 
 def _expression(query: str) -> Node:

@@ -38,10 +38,10 @@ from windrow.ingest.transform.sql.select import (
     read_select,
 )
 from windrow.ingest.transform.step_rows import (
-    Asked,
-    answerable,
+    StepOutput,
     beside_rows,
-    marked,
+    mark_unavailable,
+    refuse_unanswerable,
     with_deletes,
 )
 
@@ -81,14 +81,14 @@ class Sql:
         self._refuse_keys(select)
         with locked() as con:
             types = self.types(con, before.arrow_schema, select)
-        given = {c.name: c for c in before.columns}
-        made = (
-            replace(given[output.source], name=output.name)
+        column_by_name = {c.name: c for c in before.columns}
+        output_columns = (
+            replace(column_by_name[output.source], name=output.name)
             if output.source is not None
             else Column(output.name, types[output.name], nullable=True)
             for output in select.outputs
         )
-        return Columns(tuple(made), finer=before.finer)
+        return Columns(tuple(output_columns), finer=before.finer)
 
     def open(self) -> Apply:
         """Returns the SELECT for the calling thread; each has a DuckDB of its own."""
@@ -123,29 +123,29 @@ class Sql:
         """Checks that messages still say which row of the table is theirs."""
         passed = {output.source for output in select.outputs if output.source == output.name}
         changed = [name for name in self.primary_key if name not in passed]
-        wrong = []
+        mistakes = []
         if changed:
-            wrong.append(
+            mistakes.append(
                 f"it doesn't pass on {', '.join(changed)} of sink.primary_key as it is: messages"
                 " delete and replace rows by it"
             )
         if self.primary_key and select.unnests:
-            wrong.append(
+            mistakes.append(
                 "unnest makes several rows of one, and sink.primary_key has one row of each key"
             )
         if self.one_each and select.unnests:
-            wrong.append(
+            mistakes.append(
                 "unnest numbers the rows of a message, which have no order behind a spark step:"
                 " unnest before it, or explode in its function"
             )
         if self.versioned and select.where is not None:
-            wrong.append(
+            mistakes.append(
                 "a row that WHERE leaves out deletes its key, and with sink.version nothing is"
                 " deleted: leave one of them out"
             )
-        if wrong:
+        if mistakes:
             raise SpecError(
-                f"{self.setting} can't be used: " + "; ".join(wrong),
+                f"{self.setting} can't be used: " + "; ".join(mistakes),
                 "spec",
                 "Change the SELECT or the sink. Nothing was read.",
             )
@@ -167,27 +167,27 @@ class Sql:
         try:
             con.register(ROWS, empty)
             expressions = [*conditions, *(o.expression for o in computed), column(ROW_NUMBER)]
-            asked = con.sql(query_of(expressions, select.where))
-            found = asked.types
-            asked.fetchall()  # what fails without a row fails for every row
+            relation = con.sql(query_of(expressions, select.where))
+            column_types = relation.types
+            relation.fetchall()  # what fails without a row fails for every row
         except duckdb.Error as error:
-            place = self._place_of_mistake(con, select)
+            location = self._place_of_mistake(con, select)
             raise SpecError(
-                f"{self.setting} can't be used: {str(error).splitlines()[0]}{place}",
+                f"{self.setting} can't be used: {str(error).splitlines()[0]}{location}",
                 "spec",
                 "Fix the SELECT. Nothing was read.",
             ) from None
-        types, wrong = {}, []
-        if conditions and found[0].id != "boolean":
-            wrong.append(f"WHERE is {found[0]}, and no condition")
-        for output, kind in zip(computed, found[len(conditions) : -1], strict=True):
+        types, mistakes = {}, []
+        if conditions and column_types[0].id != "boolean":
+            mistakes.append(f"WHERE is {column_types[0]}, and no condition")
+        for output, kind in zip(computed, column_types[len(conditions) : -1], strict=True):
             try:
-                types[output.name] = _stored(_values(kind) if output.unnests else kind)
+                types[output.name] = _table_type(_values(kind) if output.unnests else kind)
             except UnsupportedTypeError as error:
-                wrong.append(f"{output.name} is {kind}: {error}")
-        if wrong:
+                mistakes.append(f"{output.name} is {kind}: {error}")
+        if mistakes:
             raise SpecError(
-                f"{self.setting} can't be used: " + "; ".join(wrong),
+                f"{self.setting} can't be used: " + "; ".join(mistakes),
                 "spec",
                 "Fix the SELECT. Nothing was read.",
             )
@@ -232,16 +232,16 @@ class _Step:
         self._parts = [*conditions, *computed]
         self._names = ["WHERE"] * len(conditions) + [o.name for o in select.computed]
         self._reads = {o.name: o.reads for o in select.outputs}
-        self._asked = [
-            Asked("WHERE", select.where_reads, may_keep=False),
-            *(Asked(o.name, o.reads, may_keep=True) for o in select.computed),
+        self._outputs = [
+            StepOutput("WHERE", select.where_reads, may_keep=False),
+            *(StepOutput(o.name, o.reads, may_keep=True) for o in select.computed),
         ]
         self._tries = query_of([listed(part) for part in self._parts]) if self._parts else ""
-        self._alone = [query_of([part]) for part in self._parts]
+        self._single_queries = [query_of([part]) for part in self._parts]
 
     def __call__(self, decoded: Decoded, messages: pa.RecordBatch) -> Decoded:
         try:
-            return self._made(decoded, messages)
+            return self._transform(decoded, messages)
         except pa.ArrowInvalid:  # 2 GiB of text
             raise self._too_large(decoded.rows) from None
 
@@ -253,24 +253,26 @@ class _Step:
             _FEWER,
         )
 
-    def _made(self, decoded: Decoded, messages: pa.RecordBatch) -> Decoded:
+    def _transform(self, decoded: Decoded, messages: pa.RecordBatch) -> Decoded:
         if not self._parts:
-            every = np.arange(decoded.rows.num_rows)
-            return marked(decoded.with_rows(self._passed(decoded, every, {}), every), self._reads)
-        decoded = answerable(decoded, self._asked, "sql", self._sql.setting)
+            all_rows = np.arange(decoded.rows.num_rows)
+            return mark_unavailable(
+                decoded.with_rows(self._output_batch(decoded, all_rows, {}), all_rows), self._reads
+            )
+        decoded = refuse_unanswerable(decoded, self._outputs, "sql", self._sql.setting)
         if not decoded.rows.num_rows:  # DuckDB fails for none if an expression always fails
             empty = pa.RecordBatch.from_pylist([], schema=self._schema)
             return decoded.with_rows(empty, np.zeros(0, np.intp))
         rows = self._rows(decoded, messages)
         try:
-            found = self._run(self._query, rows)
+            computed_rows = self._run(self._query, rows)
         except duckdb.Error:
             failures = list(self._failures(rows))
             if failures:
                 return self(decoded.refused(RULES, failures), messages)
-            found = self._in_parts(rows)
-        made_from = found.column(found.num_columns - 1).to_numpy()
-        arrays = (column.combine_chunks() for column in found.columns)
+            computed_rows = self._in_parts(rows)
+        made_from = computed_rows.column(computed_rows.num_columns - 1).to_numpy()
+        arrays = (column.combine_chunks() for column in computed_rows.columns)
         computed = dict(zip((o.name for o in self._select.computed), arrays, strict=False))
         beyond = [
             Refusal(made_from[far], f"sql:{name}", f"{_BEYOND} - in {name} of {self._sql.setting}")
@@ -280,15 +282,15 @@ class _Step:
         if beyond:
             return self(decoded.refused(RULES, beyond), messages)
         if self._lists:
-            computed, made_from = self._unnested(computed, made_from)
+            computed, made_from = self._unnest(computed, made_from)
         if self._sql.primary_key and self._select.where is not None:
-            decoded, kept = with_deletes(decoded, made_from, self._sql.primary_key)
-            computed = {name: a.filter(pa.array(kept)) for name, a in computed.items()}
-            made_from = made_from[kept]
-        made = decoded.with_rows(self._passed(decoded, made_from, computed), made_from)
-        return marked(made, self._reads)
+            decoded, kept_mask = with_deletes(decoded, made_from, self._sql.primary_key)
+            computed = {name: a.filter(pa.array(kept_mask)) for name, a in computed.items()}
+            made_from = made_from[kept_mask]
+        transformed = decoded.with_rows(self._output_batch(decoded, made_from, computed), made_from)
+        return mark_unavailable(transformed, self._reads)
 
-    def _unnested(
+    def _unnest(
         self, computed: Mapping[str, pa.Array], made_from: npt.NDArray[np.int64]
     ) -> tuple[dict[str, pa.Array], npt.NDArray[np.int64]]:
         """Makes a row of each value of a list; of several lists, shorter ones end with nulls.
@@ -298,14 +300,16 @@ class _Step:
         """
         lengths = [pc.list_value_length(computed[name]).fill_null(0) for name in self._lists]
         rows = np.max(lengths, axis=0)
-        at = np.repeat(np.arange(len(rows)), rows)
-        number = np.arange(len(at)) - (np.cumsum(rows) - rows)[at]
-        found = {n: a.take(pa.array(at)) for n, a in computed.items() if n not in self._lists}
+        row_indices = np.repeat(np.arange(len(rows)), rows)
+        number = np.arange(len(row_indices)) - (np.cumsum(rows) - rows)[row_indices]
+        unnested_columns = {
+            n: a.take(pa.array(row_indices)) for n, a in computed.items() if n not in self._lists
+        }
         for name, values in zip(self._lists, map(np.asarray, lengths), strict=True):
-            place = (np.cumsum(values) - values)[at] + number
-            ended = number >= values[at]
-            found[name] = computed[name].flatten().take(pa.array(place, mask=ended))
-        return found, made_from[at]
+            positions = (np.cumsum(values) - values)[row_indices] + number
+            ended = number >= values[row_indices]
+            unnested_columns[name] = computed[name].flatten().take(pa.array(positions, mask=ended))
+        return unnested_columns, made_from[row_indices]
 
     def _rows(self, decoded: Decoded, messages: pa.RecordBatch) -> pa.Table:
         """Returns what DuckDB reads: the columns that are computed with, and row numbers."""
@@ -364,7 +368,10 @@ class _Step:
             except duckdb.Error:
                 if half:
                     parts.append(self._in_parts(part))
-                elif self._select.where is None or self._run(self._alone[0], part)[0][0].as_py():
+                elif (
+                    self._select.where is None
+                    or self._run(self._single_queries[0], part)[0][0].as_py()
+                ):
                     raise self._too_large(rows) from None
                 else:
                     parts.append(self._run(self._query, part.slice(0, 0)))
@@ -390,36 +397,36 @@ class _Step:
             for failure in self._failures(rows.slice(half)):
                 yield replace(failure, rows=failure.rows + half)
             return
-        asked = np.ones(rows.num_rows, np.bool_)
-        for at, values in enumerate(tried):
-            failed = asked & np.asarray(values.is_null())
+        pending = np.ones(rows.num_rows, np.bool_)
+        for part_index, values in enumerate(tried):
+            failed = pending & np.asarray(values.is_null())
             first, others = np.split(np.flatnonzero(failed), [1])
             for number in first.tolist():
-                for said in self._failure([at], rows, number):
-                    yield said
-                    detail = f"It fails, and another row of its batch by {said.detail}"
-                    yield replace(said, rows=others, detail=detail)
-            asked &= ~failed
-            if self._parts[at] is self._select.where:
-                true = pc.list_element(values.filter(pa.array(asked)), 0)
-                asked[asked] = np.asarray(true)
+                for refusal in self._failure([part_index], rows, number):
+                    yield refusal
+                    detail = f"It fails, and another row of its batch by {refusal.detail}"
+                    yield replace(refusal, rows=others, detail=detail)
+            pending &= ~failed
+            if self._parts[part_index] is self._select.where:
+                true = pc.list_element(values.filter(pa.array(pending)), 0)
+                pending[pending] = np.asarray(true)
 
     def _failure(self, parts: Iterable[int], rows: pa.Table, number: int) -> Iterator[Refusal]:
         """Computes parts of the SELECT for a row, up to one that fails or leaves it out."""
-        for at in parts:
+        for part_index in parts:
             try:
-                found = self._run(self._alone[at], rows.slice(number, 1))
+                computed = self._run(self._single_queries[part_index], rows.slice(number, 1))
             except duckdb.Error as error:
-                yield self._refusal(at, np.array([number]), without_values(str(error)))
+                yield self._refusal(part_index, np.array([number]), without_values(str(error)))
                 return
-            if self._parts[at] is self._select.where and found[0][0].as_py() is not True:
+            if self._parts[part_index] is self._select.where and computed[0][0].as_py() is not True:
                 return
 
-    def _refusal(self, at: int, rows: npt.NDArray[np.intp], detail: str) -> Refusal:
-        name = self._names[at]
+    def _refusal(self, part_index: int, rows: npt.NDArray[np.intp], detail: str) -> Refusal:
+        name = self._names[part_index]
         return Refusal(rows, f"sql:{name}", f"{detail} - in {name} of {self._sql.setting}")
 
-    def _passed(
+    def _output_batch(
         self,
         decoded: Decoded,
         made_from: npt.NDArray[np.int64],
@@ -462,11 +469,11 @@ def _values(kind: DuckDBPyType) -> DuckDBPyType:
     """
     if kind.id != "list":
         raise UnsupportedTypeError("unnest takes a list")
-    found: Any = kind.children[0][1]
-    return cast("DuckDBPyType", found)
+    element_type: Any = kind.children[0][1]
+    return cast("DuckDBPyType", element_type)
 
 
-def _stored(kind: DuckDBPyType) -> pa.DataType:
+def _table_type(kind: DuckDBPyType) -> pa.DataType:
     """The type that a table has for a type of DuckDB's.
 
     Raises:
@@ -479,11 +486,11 @@ def _stored(kind: DuckDBPyType) -> pa.DataType:
     if kind.id == "decimal":
         return pa.decimal128(children["precision"], children["scale"])
     if kind.id == "list":
-        return pa.list_(_stored(children["child"]))
+        return pa.list_(_table_type(children["child"]))
     if kind.id == "struct" and children:
-        return pa.struct([pa.field(name, _stored(child)) for name, child in children.items()])
+        return pa.struct([pa.field(name, _table_type(child)) for name, child in children.items()])
     if kind.id == "map" and children["key"].id == "varchar":
-        return pa.map_(pa.string(), _stored(children["value"]))
+        return pa.map_(pa.string(), _table_type(children["value"]))
     raise UnsupportedTypeError(_WAYS_OUT.get(kind.id, "no table has this type: CAST it AS VARCHAR"))
 
 

@@ -36,7 +36,7 @@ def made(name: str, files: Path, make: Callable[[Path, Path], None]) -> Path:
     return folder
 
 
-def pinned(name: str, package: str) -> str:
+def pinned_version(name: str, package: str) -> str:
     """The version of a package that a peer's files pin: in a lock, in a pom, or in npm's form."""
     files = [PEERS / name / file for file in ("requirements.lock", "pom.xml", "package.json")]
     forms = (
@@ -125,12 +125,12 @@ def debian(files: Path, folder: Path) -> None:
     lists, cache = folder / "lists", folder / "cache"
     for made_for in (lists / "partial", cache / "archives/partial"):
         made_for.mkdir(parents=True)
-    own = [f"Dir::State::lists={lists}", f"Dir::Cache={cache}", "Debug::NoLocking=1"]
-    apt_get = ["apt-get", "-qq", *(word for option in own for word in ("-o", option))]
+    apt_options = [f"Dir::State::lists={lists}", f"Dir::Cache={cache}", "Debug::NoLocking=1"]
+    apt_get = ["apt-get", "-qq", *(word for option in apt_options for word in ("-o", option))]
     packages = json.loads((files / "package.json").read_text(encoding="utf-8"))["debian"]
-    alone = ["--yes", "--download-only", "--reinstall", "--no-install-recommends"]
+    install_options = ["--yes", "--download-only", "--reinstall", "--no-install-recommends"]
     _run(*apt_get, "update")
-    _run(*apt_get, "install", *alone, *packages)
+    _run(*apt_get, "install", *install_options, *packages)
     for package in (cache / "archives").glob("*.deb"):
         _run("dpkg-deb", "-x", package, folder)
     shutil.rmtree(lists)

@@ -105,8 +105,8 @@ class Spread:
     """A median with the least and the most that was seen."""
 
     median: float
-    least: float
-    most: float
+    lowest: float
+    highest: float
 
     @classmethod
     def of(cls, values: Sequence[float]) -> Spread:
@@ -114,13 +114,13 @@ class Spread:
         return cls(statistics.median(values), min(values), max(values))
 
 
-def ratios(ours: Measured, other: Measured) -> Spread | None:
+def ratios(ours: Measured, peer: Measured) -> Spread | None:
     """Our time divided by the other's, round by round: what ran one after the other is compared.
 
     None if there is no round of both.
     """
-    pairs = [a.seconds / b.seconds for a, b in zip(ours.runs, other.runs, strict=False)]
-    return Spread.of(pairs) if pairs and not (ours.failed or other.failed) else None
+    pairs = [a.seconds / b.seconds for a, b in zip(ours.runs, peer.runs, strict=False)]
+    return Spread.of(pairs) if pairs and not (ours.failed or peer.failed) else None
 
 
 def exponent(points: Sequence[Point]) -> float:

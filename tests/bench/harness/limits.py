@@ -32,21 +32,23 @@ WORKER_GROWTH = ("growth.rows", 1_000_000, 4_000_000, 1.15)
 """A fresh worker's peak with so many rows may be at most so much of that with fewer."""
 
 
-def broken(result: Result | Growth) -> Iterator[str]:
+def find_broken_limits(result: Result | Growth) -> Iterator[str]:
     """The limits that a result breaks, and the sides that failed, in words."""
-    yield from _compared(result) if isinstance(result, Result) else _grown(result)
+    yield from (
+        _broken_by_comparison(result) if isinstance(result, Result) else _broken_by_growth(result)
+    )
 
 
-def _compared(result: Result) -> Iterator[str]:
+def _broken_by_comparison(result: Result) -> Iterator[str]:
     ours = result.sides[0]
     for side in result.sides:
         if side.failed:
             yield f"{result.part}: {side.name}, {side.does} failed: {side.failed}"
-        most, ratio = RATIOS.get((result.part, side.name, side.does)), ratios(ours, side)
-        if most and ratio and ratio.median > most:
+        limit_ratio, ratio = RATIOS.get((result.part, side.name, side.does)), ratios(ours, side)
+        if limit_ratio and ratio and ratio.median > limit_ratio:
             yield (
                 f"{result.part}: {ratio.median:.2f} of the time of {side.name}, {side.does} (limit"
-                f" {most})"
+                f" {limit_ratio})"
             )
         if limit := CPU_RATIOS.get((result.part, side.does)):
             cpu_ratio = median(
@@ -61,9 +63,9 @@ def _compared(result: Result) -> Iterator[str]:
                     f"{result.part}: a worker takes {more_mb:.0f} MB more than {side.does} (limit"
                     f" {limit:.0f} MB)"
                 )
-    peak, most = _worker(ours), WORKER_MB.get(result.part)
-    if most and peak > most:
-        yield f"{result.part}: a worker took {peak:.0f} MB (limit {most:.0f} MB)"
+    peak, limit_ratio = _worker(ours), WORKER_MB.get(result.part)
+    if limit_ratio and peak > limit_ratio:
+        yield f"{result.part}: a worker took {peak:.0f} MB (limit {limit_ratio:.0f} MB)"
 
 
 def _worker(side: Measured) -> float:
@@ -71,12 +73,16 @@ def _worker(side: Measured) -> float:
     return max((run.peaks.get("worker", 0.0) for run in side.runs), default=0.0)
 
 
-def _grown(result: Growth) -> Iterator[str]:
+def _broken_by_growth(result: Growth) -> Iterator[str]:
     if (steepest := exponent(result.points)) > STEEPEST:
         yield f"{result.part}: grows as size to the power of {steepest:.2f} (limit {STEEPEST})"
-    part, fewer, more, most = WORKER_GROWTH
+    part, fewer, more, max_growth = WORKER_GROWTH
     peaks = {point.size: point.worker_mb for point in result.points}
-    if result.part == part and {fewer, more} <= set(peaks) and peaks[more] > most * peaks[fewer]:
+    if (
+        result.part == part
+        and {fewer, more} <= set(peaks)
+        and peaks[more] > max_growth * peaks[fewer]
+    ):
         yield (
             f"{part}: a worker takes {peaks[fewer]:.0f} MB for {fewer:,} messages, and"
             f" {peaks[more]:.0f} MB for {more:,}"

@@ -30,12 +30,12 @@ class Meter:
         self.cpu_seconds = 0.0
 
     def __enter__(self) -> Self:
-        self._before = self._cpu()
+        self._cpu_before = self._cpu()
         self._thread.start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.cpu_seconds = self._cpu() - self._before
+        self.cpu_seconds = self._cpu() - self._cpu_before
         self._done.set()
         self._thread.join(60)
         self._look()

@@ -50,7 +50,7 @@ def number(value: float) -> str:
 
 def spread(values: Spread) -> str:
     """A median and its range."""
-    return f"{number(values.median)} ({number(values.least)} to {number(values.most)})"
+    return f"{number(values.median)} ({number(values.lowest)} to {number(values.highest)})"
 
 
 def comparison(result: Result) -> list[str]:
@@ -63,7 +63,7 @@ def comparison(result: Result) -> list[str]:
         "",
         (
             f"{size} in {result.partitions} topic-partitions; {len(result.sides[0].runs)} rounds in"
-            f" {result.took:.0f} s, {told(result)}."
+            f" {result.took:.0f} s, {origin_of(result)}."
         ),
         "",
         (
@@ -145,9 +145,9 @@ def sink_costs(results: Mapping[str, Result | None]) -> list[str]:
 def _cost(result: Result, side: Measured) -> str:
     name = f"| `{result.part}` | {side.name} {side.version}, {side.does} "
     if side.failed or not side.runs:
-        return f"{name}| failed: {side.failed} | | | | | {told(result)} |"
+        return f"{name}| failed: {side.failed} | | | | | {origin_of(result)} |"
     ratio = None if side is result.sides[0] else ratios(result.sides[0], side)
-    measured = f"{result.messages:,} messages, {len(side.runs)} rounds, {told(result)}"
+    measured = f"{result.messages:,} messages, {len(side.runs)} rounds, {origin_of(result)}"
     return (
         f"{name}| {_rate(side)} | {_cpu(side)} | {_peaks(side)} | {_together(side)} |"
         f" {spread(ratio) if ratio else ''} | {measured} |"
@@ -168,7 +168,7 @@ def growth(result: Growth) -> list[str]:
     lines = [
         f"### {result.part.split('.')[1].capitalize()}",
         "",
-        f"{result.what}; {result.took:.0f} s in all, {told(result)}.",
+        f"{result.what}; {result.took:.0f} s in all, {origin_of(result)}.",
         "",
         "| size | seconds | CPU seconds | a worker's peak MB |",
         "| ---: | ---: | ---: | ---: |",
@@ -178,16 +178,16 @@ def growth(result: Growth) -> list[str]:
         for p in result.points
     ]
     steepest = f"The steepest step grows as size to the power of {exponent(result.points):.2f}."
-    left = (
+    left_out = (
         " Left out, for the time that was given:"
         f" {', '.join(f'{size:,}' for size in result.left_out)}."
         if result.left_out
         else ""
     )
-    return [*lines, "", steepest + left, ""]
+    return [*lines, "", steepest + left_out, ""]
 
 
-def told(result: Result | Growth | Said) -> str:
+def origin_of(result: Result | Growth | Said) -> str:
     """When and of what."""
     return f"on {result.date}, of commit {result.commit}"
 
@@ -234,7 +234,7 @@ def page(
         lines += [
             f"### `python -m tests.bench {step.part}`",
             "",
-            f"{step.took:.0f} s, {told(step)}.",
+            f"{step.took:.0f} s, {origin_of(step)}.",
             "",
             "```text",
             *step.lines,

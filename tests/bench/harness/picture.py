@@ -25,7 +25,13 @@ def bars(result: Result) -> dict[str, Any]:
         (side, Spread.of([run.rows / run.seconds / 1e3 for run in side.runs])) for side in sound
     ]
     lines = [
-        [f"{side.name}\n{side.does}", rate.median, rate.least, rate.most, side.name == "windrow"]
+        [
+            f"{side.name}\n{side.does}",
+            rate.median,
+            rate.lowest,
+            rate.highest,
+            side.name == "windrow",
+        ]
         for side, rate in rates
     ]
     return {"title": f"{TITLES[stage]}, {shape}", "unit": "thousand rows/s", "bars": lines}
@@ -47,9 +53,9 @@ def sinks(results: Sequence[Result]) -> Iterator[dict[str, Any]]:
         for name, side, _ in sound
     ]
     times = [
-        (f"{name}\n/ {other.does}", ratio)
-        for name, side, other in sound
-        if (ratio := ratios(side, other))
+        (f"{name}\n/ {peer.does}", ratio)
+        for name, side, peer in sound
+        if (ratio := ratios(side, peer))
     ]
     for title, unit, spreads in (
         ("Into each sink", "thousand rows/s", rates),
@@ -58,7 +64,10 @@ def sinks(results: Sequence[Result]) -> Iterator[dict[str, Any]]:
         yield {
             "title": title,
             "unit": unit,
-            "bars": [[label, of.median, of.least, of.most, True] for label, of in spreads],
+            "bars": [
+                [label, spread.median, spread.lowest, spread.highest, True]
+                for label, spread in spreads
+            ],
         }
 
 
@@ -74,7 +83,7 @@ def line(result: Growth) -> dict[str, Any]:
 def draw(panels: Sequence[dict[str, Any]], out: Path) -> None:
     """Write the picture."""
     interpreter = made("plotting", PLOTTING, python) / "venv/bin/python"
-    told = json.dumps({"out": str(out), "panels": panels})
+    instructions = json.dumps({"out": str(out), "panels": panels})
     subprocess.run(
-        [interpreter, PLOTTING / "plot.py"], input=told, text=True, check=True, timeout=300
+        [interpreter, PLOTTING / "plot.py"], input=instructions, text=True, check=True, timeout=300
     )

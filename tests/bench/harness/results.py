@@ -34,7 +34,7 @@ def keep(result: Kind) -> None:
     )
 
 
-def kept(part: str, kind: type[T]) -> T | None:
+def kept_result(part: str, kind: type[T]) -> T | None:
     """A part's result; None if it was never measured, or kept in another form."""
     try:
         return msgspec.json.decode((KEPT / f"{part}.json").read_bytes(), type=kind)
@@ -82,7 +82,7 @@ def machine() -> str:
     )
 
 
-def stamped(part: str, measure: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+def stamp(part: str, measure: Callable[[], dict[str, Any]]) -> dict[str, Any]:
     """What a measurement gives, with when, of what and where it was made."""
     began = datetime.now(UTC)
     about = {"part": part, "date": f"{began:%Y-%m-%d}", "commit": commit(), "machine": machine()}

@@ -57,14 +57,14 @@ def _value(r: random.Random, dtype: Any) -> Any:
         return {field.name: _value(r, field.dtype) for field in dtype.fields}
     if isinstance(dtype, pl.List):
         return [_value(r, dtype.inner) for _ in range(r.randint(1, 4))]
-    made: Mapping[Any, Callable[[], Any]] = {
+    makers: Mapping[Any, Callable[[], Any]] = {
         pl.Int64: lambda: r.randrange(10**12),
         pl.Int32: lambda: r.randrange(10**6),
         pl.Float64: lambda: round(r.random() * 1000, 2),
         pl.Boolean: lambda: r.random() < 0.5,
         pl.String: lambda: _word(r),
     }
-    return made[dtype.base_type()]()
+    return makers[dtype.base_type()]()
 
 
 def _wide() -> list[bytes]:
@@ -81,7 +81,7 @@ def _wide() -> list[bytes]:
 def _large() -> list[bytes]:
     r = random.Random(3)
     lines = pl.Struct({"sku": pl.String, "price": pl.Float64, "quantity": pl.Int32})
-    made = [
+    documents = [
         {
             "id": i,
             "customer": _word(r),
@@ -90,7 +90,7 @@ def _large() -> list[bytes]:
         }
         for i in range(10)
     ]
-    return [json.dumps(value, separators=(",", ":")).encode() for value in made]
+    return [json.dumps(value, separators=(",", ":")).encode() for value in documents]
 
 
 SMALL = Shape("small", 4_000_000, Order, "orders_schema.py:Order", orders.values)

@@ -55,7 +55,7 @@ class Program:
         self._listener = threading.Thread(target=self._listen, daemon=True)
         self._listener.start()
         try:
-            self._answer()
+            self._read_reply()
         except BaseException:
             self.end()
             raise
@@ -96,15 +96,15 @@ class Program:
                 self._process.stdin.write(json.dumps(job).encode() + b"\n")
                 self._process.stdin.flush()
             except BrokenPipeError:
-                raise self._failed("ended") from None
-            answer = self._answer()
+                raise self._error_of("ended") from None
+            reply = self._read_reply()
             seconds = time.perf_counter() - began
-        if answer["rows"] != rows:
-            raise self._failed(f"read {answer['rows']:,} of {rows:,} messages")
-        if (found := written()) != expected:
-            raise self._failed(f"wrote {found:,} of {expected:,} rows")
+        if reply["rows"] != rows:
+            raise self._error_of(f"read {reply['rows']:,} of {rows:,} messages")
+        if (row_count := written()) != expected:
+            raise self._error_of(f"wrote {row_count:,} of {expected:,} rows")
         return Run(
-            answer.get("seconds", seconds), meter.cpu_seconds, rows, meter.peaks, meter.together_mb
+            reply.get("seconds", seconds), meter.cpu_seconds, rows, meter.peaks, meter.together_mb
         )
 
     def end(self) -> None:
@@ -127,7 +127,7 @@ class Program:
             self._lines.put(line)
         self._lines.put(b"")
 
-    def _answer(self) -> dict[str, Any]:
+    def _read_reply(self) -> dict[str, Any]:
         """The next line that is JSON; others are noise."""
         until = time.monotonic() + LIMIT_SECONDS
         try:
@@ -135,13 +135,13 @@ class Program:
                 if line.startswith(b"{"):
                     return dict(json.loads(line))
         except Empty:
-            raise self._failed(f"didn't answer for {LIMIT_SECONDS:.0f} s") from None
+            raise self._error_of(f"didn't answer for {LIMIT_SECONDS:.0f} s") from None
         self._lines.put(b"")  # it stays ended
-        raise self._failed("ended")
+        raise self._error_of("ended")
 
-    def _failed(self, what: str) -> FailedError:
+    def _error_of(self, message: str) -> FailedError:
         return FailedError(
-            f"{what}; its log ends with:\n{self._log.read_text(errors='replace')[-TAIL:]}"
+            f"{message}; its log ends with:\n{self._log.read_text(errors='replace')[-TAIL:]}"
         )
 
 

@@ -41,16 +41,19 @@ class _Turn:
             return
         try:
             with self.side.into(self._job) as target:
-                told = self.side.told(target.job)
+                instructions = self.side.instructions(target.job)
                 self.runs.append(
                     self._program.run(
-                        told, self._job.messages, expected=target.expected, written=target.rows
+                        instructions,
+                        self._job.messages,
+                        expected=target.expected,
+                        written=target.rows,
                     )
                 )
         except FailedError as failed:
             self._give_up(failed)
 
-    def measured(self) -> Measured:
+    def to_measured(self) -> Measured:
         """Its first run warms up, and is told by itself."""
         first, later = (self.runs[0], tuple(self.runs[1:])) if self.runs else (None, ())
         return Measured(
@@ -85,12 +88,12 @@ def compare(sides: Sequence[Side], job: Job, rounds: int) -> list[Measured]:
                 if len(turn.runs) > number
             )
             print(f"  {'warm-up' if number == 0 else f'round {number}'}: {ran}", flush=True)
-    measured = [turn.measured() for turn in turns]
-    for other in measured[1:]:
-        if ratio := ratios(measured[0], other):
+    measured = [turn.to_measured() for turn in turns]
+    for peer in measured[1:]:
+        if ratio := ratios(measured[0], peer):
             print(
-                f"  windrow, {measured[0].does} / {other.name}, {other.does}: {ratio.median:.2f}"
-                f" ({ratio.least:.2f} to {ratio.most:.2f})",
+                f"  windrow, {measured[0].does} / {peer.name}, {peer.does}: {ratio.median:.2f}"
+                f" ({ratio.lowest:.2f} to {ratio.highest:.2f})",
                 flush=True,
             )
     return measured

@@ -37,7 +37,7 @@ def in_postgres(server: str) -> None:
 
 def in_delta(folder: Path) -> None:
     """Makes a table of one file."""
-    write_deltalake(folder, duckdb.sql(f"SELECT * FROM {_there()}").to_arrow_table())
+    write_deltalake(folder, duckdb.sql(f"SELECT * FROM {_customers_sql()}").to_arrow_table())
 
 
 def lookup(source: Mapping[str, Any]) -> dict[str, Any]:
@@ -58,10 +58,12 @@ def right_rows(folder: Path, shape: Shape, messages: int) -> int:
     """
     files = [str(path) for path in parquet_files(folder)]
     with duckdb.connect() as connection:
-        found = _sum(connection, f"read_parquet({files})") if files else (0, None)
-    if found[0] == messages and found != _expected(shape.values, messages):
+        count_and_checksum = _sum(connection, f"read_parquet({files})") if files else (0, None)
+    if count_and_checksum[0] == messages and count_and_checksum != _expected(
+        shape.values, messages
+    ):
         raise FailedError("looked up other answers than the table has")
-    return found[0]
+    return count_and_checksum[0]
 
 
 @cache
@@ -72,18 +74,20 @@ def _expected(orders: Callable[[], list[bytes]], messages: int) -> tuple[int, in
         f"range({messages}) AS written (n) JOIN orders ON written.n % {len(values)} = orders.n"
     )
     with duckdb.connect() as connection:
-        every = pl.read_ndjson(io.BytesIO(b"\n".join(values))).with_row_index("n")
-        connection.register("orders", every)
-        return _sum(connection, f"{written} LEFT JOIN {_there()} ON customer = name")
+        order_frame = pl.read_ndjson(io.BytesIO(b"\n".join(values))).with_row_index("n")
+        connection.register("orders", order_frame)
+        return _sum(connection, f"{written} LEFT JOIN {_customers_sql()} ON customer = name")
 
 
-def _there() -> str:
+def _customers_sql() -> str:
     return f"(SELECT {_COLUMNS} FROM range({CUSTOMERS}) AS numbers (n) WHERE n % 10 <> 0)"
 
 
 def _sum(connection: duckdb.DuckDBPyConnection, rows: str) -> tuple[int, int | None]:
     """How many rows, and a checksum of them, whatever their order."""
     row = "order_id::BIGINT, customer::VARCHAR, amount::DOUBLE, tier::VARCHAR, credit::BIGINT"
-    found = connection.execute(f"SELECT count(*), sum(hash({row})::HUGEINT) FROM {rows}").fetchone()
-    assert found is not None
-    return found
+    count_and_checksum = connection.execute(
+        f"SELECT count(*), sum(hash({row})::HUGEINT) FROM {rows}"
+    ).fetchone()
+    assert count_and_checksum is not None
+    return count_and_checksum

@@ -52,9 +52,9 @@ def _of_windows(size: int) -> Grown:
 class Kind:
     """Something that grows: in words, by which sizes, and what each of them means."""
 
-    what: str
+    title: str
     sizes: tuple[int, ...]
-    of: Callable[[int], Grown]
+    grown_of: Callable[[int], Grown]
 
 
 KINDS = {
@@ -91,7 +91,7 @@ def grow(
         if points and time.monotonic() - began + spent * size / points[-1].size > seconds:
             return points, sorted(sizes)[number:]
         started = time.monotonic()
-        point = _point(bootstrap, kind.of(size), size, warm, values, scratch)
+        point = _point(bootstrap, kind.grown_of(size), size, warm, values, scratch)
         spent = time.monotonic() - started
         print(
             f"  {size:,}: {point.seconds:.2f} s, {point.cpu_seconds:.2f} CPU s,"
@@ -118,11 +118,11 @@ def _point(
     with Program(side.command(bootstrap), scratch / topic, side.environment) as program:
         written = partial(parquet_rows, program.out)
         program.run(
-            side.told(Job(bootstrap, warm, SMALL, 10_000, program.out)),
+            side.instructions(Job(bootstrap, warm, SMALL, 10_000, program.out)),
             10_000,
             expected=10_000,
             written=written,
         )
         job = Job(bootstrap, topic, SMALL, grown.messages, program.out, more=grown.more)
-        run = program.run(side.told(job), grown.rows, expected=grown.rows, written=written)
+        run = program.run(side.instructions(job), grown.rows, expected=grown.rows, written=written)
     return Point(size, run.seconds, run.cpu_seconds, run.peaks.get("worker", 0.0))

@@ -13,7 +13,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from tests.bench.harness import environments
-from tests.bench.harness.environments import PEERS, made, pinned
+from tests.bench.harness.environments import PEERS, made, pinned_version
 from tests.bench.harness.shapes import DAY, PARTITIONS, flink_type, neutral_type, spark_type
 from tests.bench.parts import customers
 from tests.bench.parts.targets import SINKS, Into, Job, kafka, looked_up, nowhere, parquet
@@ -30,7 +30,7 @@ class Side:
     does: str
     version: str
     command: Callable[[str], Command]
-    told: Callable[[Job], dict[str, Any]]
+    instructions: Callable[[Job], dict[str, Any]]
     into: Into = nowhere
     environment: Mapping[str, str] = field(default_factory=dict)
 
@@ -72,8 +72,8 @@ def windrow(
     def command(bootstrap: str) -> Command:
         return [sys.executable, MEASURED / "program.py", bootstrap, *([master] if master else [])]
 
-    told = partial(_windrow_told, work, step)
-    return Side("windrow", does, f"on Spark {version('pyspark')}", command, told, into)
+    instructions = partial(_windrow_told, work, step)
+    return Side("windrow", does, f"on Spark {version('pyspark')}", command, instructions, into)
 
 
 # --------------------------------------------------------------------------------------------------
@@ -99,7 +99,7 @@ def spark(work: str, does: str) -> Side:
     return Side(
         "Spark's Kafka source",
         does,
-        pinned("spark", "pyspark"),
+        pinned_version("spark", "pyspark"),
         _spark_command,
         partial(_spark_told, work),
         _into(work),
@@ -108,9 +108,10 @@ def spark(work: str, does: str) -> Side:
 
 
 FLINK_VERSION = (
-    f"{pinned('flink', 'flink-clients')}, connector {pinned('flink', 'flink-sql-connector-kafka')}"
+    f"{pinned_version('flink', 'flink-clients')},"
+    f" connector {pinned_version('flink', 'flink-sql-connector-kafka')}"
 )
-FLINK_JDBC = f"connector {pinned('flink', 'flink-connector-jdbc-postgres')}"
+FLINK_JDBC = f"connector {pinned_version('flink', 'flink-connector-jdbc-postgres')}"
 FLINK_JAVA = (
     "-Xmx3g",  # as much as Spark's driver: all of Flink is in one process here
     # What Flink's own start scripts open for Java 17 (env.java.opts.all of its conf/config.yaml).
@@ -152,7 +153,7 @@ def _flink_told(work: str, job: Job) -> dict[str, Any]:
         ", `partition` INT METADATA VIRTUAL, `offset` BIGINT METADATA VIRTUAL, `timestamp`"
         " TIMESTAMP_LTZ(3) METADATA VIRTUAL"
     )
-    kept = ", `partition` INT, `offset` BIGINT, `timestamp` TIMESTAMP_LTZ(3)"
+    metadata_columns = ", `partition` INT, `offset` BIGINT, `timestamp` TIMESTAMP_LTZ(3)"
     source = FLINK_SOURCE | {
         "connector": "kafka",
         "topic": job.topic,
@@ -171,12 +172,13 @@ def _flink_told(work: str, job: Job) -> dict[str, Any]:
     lookup = list[str]()
     if work == "lookup":
         where += ", `now` AS PROCTIME()"
-        taken = ", tier STRING, credit BIGINT"
-        kept += taken
-        its = _options(_flink_customers(job))
+        lookup_columns = ", tier STRING, credit BIGINT"
+        metadata_columns += lookup_columns
+        lookup_options = _options(_flink_customers(job))
         lookup = [
             "DROP TEMPORARY TABLE IF EXISTS customers",
-            f"CREATE TEMPORARY TABLE customers (name STRING{taken}) WITH ({its})",
+            f"CREATE TEMPORARY TABLE customers (name STRING{lookup_columns})"
+            f" WITH ({lookup_options})",
         ]
         names = ", ".join(f"m.`{name}`" for name in [*job.shape.columns, *_FLINK_PLACE])
         rows = (
@@ -189,7 +191,8 @@ def _flink_told(work: str, job: Job) -> dict[str, Any]:
             "DROP TEMPORARY TABLE IF EXISTS rows_of_them",
             *lookup,
             f"CREATE TEMPORARY TABLE messages ({made_of}{where}) WITH ({_options(source)})",
-            f"CREATE TEMPORARY TABLE rows_of_them ({made_of}{kept}) WITH ({_options(sink)})",
+            f"CREATE TEMPORARY TABLE rows_of_them ({made_of}{metadata_columns})"
+            f" WITH ({_options(sink)})",
             f"INSERT INTO rows_of_them {rows}",
         ]
     }
@@ -278,7 +281,7 @@ def daft(work: str, does: str) -> Side:
     return Side(
         "Daft",
         does,
-        pinned("daft", "daft"),
+        pinned_version("daft", "daft"),
         _daft_command,
         partial(_daft_told, work),
         _into(work),
@@ -305,7 +308,7 @@ def librdkafka() -> Side:
     return Side(
         "librdkafka",
         "rdkafka_performance -C",
-        f"in node-rdkafka {pinned('librdkafka', 'node-rdkafka')}",
+        f"in node-rdkafka {pinned_version('librdkafka', 'node-rdkafka')}",
         _librdkafka_command,
         _librdkafka_told,
     )
@@ -357,11 +360,11 @@ COMPARISONS: dict[str, tuple[Side, ...]] = {
 }
 
 
-def _beside_decoding(what: str, into: Into) -> tuple[Side, ...]:
-    return windrow("table", f"into {what}", into), windrow("rules", "decoding and validation alone")
+def _beside_decoding(noun: str, into: Into) -> tuple[Side, ...]:
+    return windrow("table", f"into {noun}", into), windrow("rules", "decoding and validation alone")
 
 
-BESIDE_DECODING = {name: _beside_decoding(what, into) for name, (what, into) in SINKS.items()} | {
+BESIDE_DECODING = {name: _beside_decoding(noun, into) for name, (noun, into) in SINKS.items()} | {
     "kafka-flink": (
         windrow("table", "into a Kafka topic", kafka),
         flink_exactly_once("into a Kafka topic, exactly once"),

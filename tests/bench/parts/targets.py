@@ -160,8 +160,8 @@ def _postgres(job: Job) -> Iterator[Target]:
 
     def rows() -> int:
         with psycopg.connect(url) as connection:
-            found = connection.execute("SELECT count(*) FROM orders").fetchone()
-        return int(found[0]) if found else 0
+            count_row = connection.execute("SELECT count(*) FROM orders").fetchone()
+        return int(count_row[0]) if count_row else 0
 
     with psycopg.connect(job.postgres, autocommit=True) as server:
         server.execute(f"CREATE DATABASE {name}")  # the name is made of digits alone

@@ -88,7 +88,7 @@ def _map(n: int) -> bytes:
     )
 
 
-def _refused(family: Callable[[int], bytes]) -> Callable[[int], bytes]:
+def _with_byte_more(family: Callable[[int], bytes]) -> Callable[[int], bytes]:
     """All of it, and a byte more."""
     return lambda n: family(n) + b"\0"
 
@@ -111,7 +111,7 @@ _BLOCKS = {
 }
 FAMILIES: dict[str, Callable[[int], bytes]] = {
     **_BLOCKS,
-    **{f"{name}, and a byte more": _refused(family) for name, family in _BLOCKS.items()},
+    **{f"{name}, and a byte more": _with_byte_more(family) for name, family in _BLOCKS.items()},
     "zeros": lambda n: b"\0" * n,
     "ones": lambda n: b"\xff" * n,
     "deep trees": lambda n: _message("trees", b"\2" * n),
@@ -151,15 +151,18 @@ def ways() -> tuple[StrictAvro, AvroPass, Columns]:
 def main(size: int) -> None:
     """The reasons of the families."""
     strict, fast, _ = ways()
-    found = {}
+    reason_by_family = {}
     for name, family in FAMILIES.items():
         message, reason = family(size), None
         try:
             strict.decode(message)
         except RefusedValueError as refused:
             reason = refused.reason
-        found[name] = [reason, bool(fast.decode(pa.array([message], pa.binary())).mask[0])]
-    print(json.dumps(found))
+        reason_by_family[name] = [
+            reason,
+            bool(fast.decode(pa.array([message], pa.binary())).mask[0]),
+        ]
+    print(json.dumps(reason_by_family))
 
 
 def peak(size: int, family: str) -> None:

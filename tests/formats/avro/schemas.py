@@ -50,15 +50,15 @@ class Made:
     named: dict[str, Any] = field(default_factory=dict)
 
 
-def made(r: random.Random, most: int = 8) -> Made:
+def made(r: random.Random, max_fields: int = 8) -> Made:
     """A record of some fields, of which most have columns."""
     while True:
         maker = _Maker(r)
-        fields = [{"name": f"f{i}", "type": maker.type(0)} for i in range(r.randint(1, most))]
+        fields = [{"name": f"f{i}", "type": maker.type(0)} for i in range(r.randint(1, max_fields))]
         columns = [
             column
-            for each in fields
-            if r.random() < 0.8 and (column := maker.column(each["name"], each["type"]))
+            for avro_field in fields
+            if r.random() < 0.8 and (column := maker.column(avro_field["name"], avro_field["type"]))
         ]
         if columns:
             r.shuffle(columns)
@@ -90,9 +90,11 @@ class _Maker:
             if nested == 2:
                 return self._record(depth)
             return self._union(depth)
-        whole = [name for name, of in self.named.items() if of.get("fields") != []]
-        if whole and r.random() < 0.1:
-            return r.choice(whole)
+        usable_names = [
+            name for name, definition in self.named.items() if definition.get("fields") != []
+        ]
+        if usable_names and r.random() < 0.1:
+            return r.choice(usable_names)
         return r.choice(
             (self._primitive, self._primitive, self._logical, self._fixed, self._enum)
         )()
@@ -136,31 +138,31 @@ class _Maker:
 
     def _fixed(self) -> Any:
         name, size = f"Fixed{len(self.named)}", self._r.choice((0, 1, 5, 8, 16))
-        made = {"type": "fixed", "name": name, "size": size}
+        definition = {"type": "fixed", "name": name, "size": size}
         if size in {5, 8, 16} and self._r.random() < 0.4:
-            most = len(str((1 << 8 * size - 1) - 1)) - 1
-            made |= {
+            max_precision = len(str((1 << 8 * size - 1) - 1)) - 1
+            definition |= {
                 "logicalType": "decimal",
-                "precision": self._r.randint(3, min(most, 38)),
+                "precision": self._r.randint(3, min(max_precision, 38)),
                 "scale": self._r.randint(0, 3),
             }
-        self.named[name] = made
-        return made
+        self.named[name] = definition
+        return definition
 
     def _enum(self) -> Any:
         name = f"Enum{len(self.named)}"
-        self.named[name] = made = {
+        self.named[name] = definition = {
             "type": "enum",
             "name": name,
             "symbols": [f"S{i}" for i in range(self._r.randint(1, 5))],
         }
-        return made
+        return definition
 
     def _record(self, depth: int) -> Any:
         r = self._r
         name = f"Record{len(self.named)}"
-        made: dict[str, Any] = {"type": "record", "name": name, "fields": []}
-        self.named[name] = made
+        definition: dict[str, Any] = {"type": "record", "name": name, "fields": []}
+        self.named[name] = definition
         fields = [{"name": f"g{i}", "type": self.type(depth + 1)} for i in range(r.randint(0, 4))]
         if r.random() < 0.2:
             fields.append(
@@ -169,8 +171,8 @@ class _Maker:
                     "type": r.choice((["null", name], {"type": "array", "items": name})),
                 }
             )
-        made["fields"] = fields
-        return made
+        definition["fields"] = fields
+        return definition
 
     def _union(self, depth: int) -> Any:
         r = self._r
@@ -184,15 +186,15 @@ class _Maker:
                     ["null", "float", "double"],
                 )
             )
-        other = self.type(depth + 1)
-        if isinstance(other, list):
-            return other
-        if other == "null":
+        branch = self.type(depth + 1)
+        if isinstance(branch, list):
+            return branch
+        if branch == "null":
             return ["null", "string"]
-        return r.choice((["null", other], [other, "null"]))
+        return r.choice((["null", branch], [branch, "null"]))
 
     def column(self, name: str, avro: Any) -> Column | None:
-        kind = self._fitting(avro, 0)
+        kind = self._fitting_type(avro, 0)
         if kind is None:
             return None
         plain = isinstance(avro, str) and avro in {"int", "long"} and kind == TIMESTAMP
@@ -203,7 +205,7 @@ class _Maker:
             epoch=self._r.choice(("s", "ms", "us")) if plain else None,
         )
 
-    def _fitting(self, avro: Any, depth: int) -> pa.DataType | None:
+    def _fitting_type(self, avro: Any, depth: int) -> pa.DataType | None:
         """A type that a column of this may have, at random; None if there is none, or
         it holds itself.
         """
@@ -212,7 +214,7 @@ class _Maker:
         if depth > 6:
             return None
         if isinstance(avro, list):
-            kinds = [self._fitting(branch, depth + 1) for branch in avro if branch != "null"]
+            kinds = [self._fitting_type(branch, depth + 1) for branch in avro if branch != "null"]
             if len(kinds) > 1 and all(branch in ("null", "int", "long") for branch in avro):
                 return r.choice((pa.int64(), pa.float64()))
             if len(kinds) > 1:
@@ -235,19 +237,19 @@ class _Maker:
     def _fitting_whole(self, avro: dict[str, Any], depth: int) -> pa.DataType | None:
         r, kind, logical = self._r, avro["type"], avro.get("logicalType")
         if kind in {"array", "map"}:
-            inner = self._fitting(avro["items" if kind == "array" else "values"], depth + 1)
+            inner = self._fitting_type(avro["items" if kind == "array" else "values"], depth + 1)
             if inner is None or kind == "array":
                 return None if inner is None else pa.list_(inner)
             pairs = pa.list_(pa.struct(r.sample([("key", pa.string()), ("value", inner)], 2)))
             return r.choice((pa.map_(pa.string(), inner), pairs))
         if kind == "record":
             fitting = [
-                (f["name"], of)
+                (f["name"], column_type)
                 for f in avro["fields"]
-                if (of := self._fitting(f["type"], depth + 1)) is not None
+                if (column_type := self._fitting_type(f["type"], depth + 1)) is not None
             ]
-            kept = r.sample(fitting, r.randint(1, len(fitting))) if fitting else []
-            return pa.struct(kept) if kept else None
+            kept_fields = r.sample(fitting, r.randint(1, len(fitting))) if fitting else []
+            return pa.struct(kept_fields) if kept_fields else None
         if kind == "enum":
             return pa.string()
         if logical == "decimal":
@@ -399,17 +401,17 @@ class Writer:
         return makers[kind]()
 
 
-def mutated(r: random.Random, message: bytes) -> bytes:
+def mutate(r: random.Random, message: bytes) -> bytes:
     """The message with one to three small changes of its bytes, cut off, or with more behind it."""
     for _ in range(r.choice((1, 1, 1, 2, 3))):
-        at = r.randrange(len(message) + 1)
+        position = r.randrange(len(message) + 1)
         message = r.choice(
             (
-                lambda m, at: m[:at],
-                lambda m, at: m[:at] + m[at + 1 :],
-                lambda m, at: m[:at] + bytes([r.randrange(256)]) + m[at + 1 :],
-                lambda m, at: (
-                    m[:at]
+                lambda m, position: m[:position],
+                lambda m, position: m[:position] + m[position + 1 :],
+                lambda m, position: m[:position] + bytes([r.randrange(256)]) + m[position + 1 :],
+                lambda m, position: (
+                    m[:position]
                     + r.choice(
                         (
                             b"\xff" * 9,
@@ -420,12 +422,12 @@ def mutated(r: random.Random, message: bytes) -> bytes:
                             varint(1 << 60),
                         )
                     )
-                    + m[at:]
+                    + m[position:]
                 ),
-                lambda m, at: m + r.choice((b"\x00", b"\x02a", m)),
-                lambda m, at: m[:at] + r.randbytes(4) + m[at + 1 :],
+                lambda m, position: m + r.choice((b"\x00", b"\x02a", m)),
+                lambda m, position: m[:position] + r.randbytes(4) + m[position + 1 :],
             )
-        )(message, at)
+        )(message, position)
     return message
 
 

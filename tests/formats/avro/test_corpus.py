@@ -41,11 +41,14 @@ def test_good_ones_are_rows_by_both_ways(
     """The whole message's row but for what the payload says otherwise, which the pass takes too."""
     expected = repr(as_row([(dict(ROW) | dict(row))[c.name] for c in COLUMNS.columns]))
     assert repr(as_row(STRICT.decode(payload))) == expected
-    taken = fast.decode(pa.array([payload], pa.binary()))
-    assert taken.mask.tolist() == [True]
+    fast_rows = fast.decode(pa.array([payload], pa.binary()))
+    assert fast_rows.mask.tolist() == [True]
     assert (
         repr(
-            {c.name: a.to_pylist()[0] for c, a in zip(COLUMNS.columns, taken.columns, strict=True)}
+            {
+                c.name: a.to_pylist()[0]
+                for c, a in zip(COLUMNS.columns, fast_rows.columns, strict=True)
+            }
         )
         == expected
     )
@@ -71,16 +74,16 @@ def test_all_of_them_together() -> None:
             strict=False,
         )
     )
-    found = avro_batch_decoder(SCHEMA, COLUMNS).decode(
-        pa.array([each for pair in pairs for each in pair], pa.binary()), "dead"
+    decoded = avro_batch_decoder(SCHEMA, COLUMNS).decode(
+        pa.array([payload for pair in pairs for payload in pair], pa.binary()), "dead"
     )
-    assert found.row_index.to_pylist() == list(range(0, 2 * len(pairs), 2))
-    assert found.dead_reason.to_pylist() == [reason for _, reason in BAD.values()][: len(pairs)]
+    assert decoded.row_index.to_pylist() == list(range(0, 2 * len(pairs), 2))
+    assert decoded.dead_reason.to_pylist() == [reason for _, reason in BAD.values()][: len(pairs)]
     rows = [
         as_row([(dict(ROW) | dict(row))[c.name] for c in COLUMNS.columns])
         for _, row in GOOD.values()
     ]
-    assert repr(found.rows.to_pylist()) == repr(rows)
+    assert repr(decoded.rows.to_pylist()) == repr(rows)
 
 
 def test_there_are_enough() -> None:

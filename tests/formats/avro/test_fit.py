@@ -45,8 +45,8 @@ PLACE = {
 }
 
 
-def logical(kind: str, of: str, **more: Any) -> dict[str, Any]:
-    return {"type": kind, "logicalType": of, **more}
+def logical(kind: str, logical_type: str, **more: Any) -> dict[str, Any]:
+    return {"type": kind, "logicalType": logical_type, **more}
 
 
 def decimal(precision: int, scale: int) -> dict[str, Any]:
@@ -213,12 +213,12 @@ def test_all_that_is_wrong_is_told_at_once(tmp_path: Path) -> None:
 
 def test_a_schemas_file_that_is_not_there(tmp_path: Path) -> None:
     """It is named, and so is one that holds no schema."""
-    here = Path(__file__).parent
+    folder = Path(__file__).parent
     with pytest.raises(SpecError, match=r"flat\.avsc can't be read: No such file"):
         _ = RowDecoder(
-            ModelReference("models.py:Flat", here), AvroEncoding(GivenSchema("flat.avsc", here))
+            ModelReference("models.py:Flat", folder), AvroEncoding(GivenSchema("flat.avsc", folder))
         ).columns
-    (tmp_path / "models.py").write_text((here / "models.py").read_text())
+    (tmp_path / "models.py").write_text((folder / "models.py").read_text())
     (tmp_path / "flat.avsc").write_bytes(b"\xff")
     with pytest.raises(SpecError, match=r"flat\.avsc can't be read: it is not UTF-8"):
         _ = RowDecoder(
@@ -263,9 +263,9 @@ def test_a_task_takes_the_schemas_files_along(tmp_path: Path) -> None:
     pickle.loads(packed).open()
     (tmp_path / "flat.avsc").unlink()
     (tmp_path / "models.py").unlink()
-    there = pickle.loads(packed)
-    assert "id" in there.columns.arrow_schema.names
-    assert pickle.loads(pickle.dumps(there)).columns == there.columns
+    unpickled = pickle.loads(packed)
+    assert "id" in unpickled.columns.arrow_schema.names
+    assert pickle.loads(pickle.dumps(unpickled)).columns == unpickled.columns
 
 
 @pytest.mark.parametrize(
@@ -374,14 +374,14 @@ def test_values_at_the_edge_of_a_column(
         StrictAvro(schema(kind), columns(column)),
         machine_of(schema(kind), columns(column)),
     )
-    found = fast.decode(pa.array([payload], pa.binary()), "dead")
+    decoded = fast.decode(pa.array([payload], pa.binary()), "dead")
     if isinstance(value, str):
         with pytest.raises(RefusedValueError) as refused:
             strict.decode(payload)
-        assert (refused.value.reason, found.dead_reason.to_pylist()) == (value, [value])
+        assert (refused.value.reason, decoded.dead_reason.to_pylist()) == (value, [value])
     else:
         assert strict.decode(payload) == [value]
-        assert found.rows.column(0).equals(pa.array([value], column))
+        assert decoded.rows.column(0).equals(pa.array([value], column))
 
 
 def test_a_stated_unit_counts() -> None:
@@ -395,19 +395,21 @@ def test_what_the_pass_takes(kind: Any) -> None:
     """Decimals that get zeros, and timestamps as texts, are read by it: none of them is
     left to the slow way.
     """
-    of = columns(pa.decimal128(38, 20) if kind is DECIMAL else TIMESTAMP)
+    target_columns = columns(pa.decimal128(38, 20) if kind is DECIMAL else TIMESTAMP)
     message = text(b"\xcf\xc7") if kind is DECIMAL else text("2020-01-01T00:00:00Z")
-    assert AvroPass(schema(kind), of).decode(pa.array([message], pa.binary())).mask.all()
+    assert (
+        AvroPass(schema(kind), target_columns).decode(pa.array([message], pa.binary())).mask.all()
+    )
 
 
 @pytest.mark.parametrize("epoch", [None, "ms"])
 def test_a_text_that_is_a_timestamp_has_no_unit(epoch: str | None) -> None:
     """Whatever unit the column states for numbers, the text says the time, by both ways."""
-    of = Columns((Column("a", TIMESTAMP, nullable=False, epoch=epoch),))
-    machine = machine_of(schema(named("string", f"{DEBEZIUM}.ZonedTimestamp")), of)
+    target_columns = Columns((Column("a", TIMESTAMP, nullable=False, epoch=epoch),))
+    machine = machine_of(schema(named("string", f"{DEBEZIUM}.ZonedTimestamp")), target_columns)
     message = text("1970-01-01T00:00:00.000005Z")
-    found = machine.decode(pa.array([message], pa.binary()), "dead")
-    assert found.rows.column(0).cast(pa.int64()).to_pylist() == [5]
+    decoded = machine.decode(pa.array([message], pa.binary()), "dead")
+    assert decoded.rows.column(0).cast(pa.int64()).to_pylist() == [5]
     assert machine.strict.decode(message) == [5]
 
 
@@ -424,13 +426,16 @@ def test_timestamps_finer_than_a_microsecond(kind: Any, epoch: str | None) -> No
     """They are cut to the microsecond before, also before 1970, and counted, by both
     ways; or refused, where the spec wants that.
     """
-    of, payloads = (
+    target_columns, payloads = (
         Columns((Column("a", TIMESTAMP, nullable=False, epoch=epoch),)),
         [varint(n) for n in (1_001, -1, 5_000)],
     )
-    machine = machine_of(schema(kind), of)
-    found = machine.decode(pa.array(payloads, pa.binary()), "dead")
-    assert (found.rows.column(0).cast(pa.int64()).to_pylist(), found.truncated) == ([1, -1, 5], 2)
+    machine = machine_of(schema(kind), target_columns)
+    decoded = machine.decode(pa.array(payloads, pa.binary()), "dead")
+    assert (decoded.rows.column(0).cast(pa.int64()).to_pylist(), decoded.truncated) == (
+        [1, -1, 5],
+        2,
+    )
     assert len(machine.fast.decode(pa.array(payloads, pa.binary())).truncated) == 2
     assert [machine.strict.decode(payload) for payload in payloads] == [[1], [-1], [5]]
     zoned, texts = (
@@ -440,7 +445,7 @@ def test_timestamps_finer_than_a_microsecond(kind: Any, epoch: str | None) -> No
     for finer, verdict in (("truncate", ([0], 1)), ("dead", ([], 0))):
         either = machine_of(zoned, replace(columns(TIMESTAMP), finer=finer)).decode(texts, "dead")
         assert (either.row_index.to_pylist(), either.truncated) == verdict
-    refused = machine_of(schema(kind), replace(of, finer="dead")).decode(
+    refused = machine_of(schema(kind), replace(target_columns, finer="dead")).decode(
         pa.array(payloads, pa.binary()), "dead"
     )
     assert (refused.row_index.to_pylist(), refused.dead_reason.to_pylist(), refused.truncated) == (
@@ -460,12 +465,12 @@ def test_a_zone_is_for_texts() -> None:
             "fields": [{"name": "a", "type": logical("long", "timestamp-millis")}],
         }
     )
-    for written, of in (
+    for written, target_columns in (
         (schema(logical("long", "timestamp-millis")), Columns((zoned,))),
         (inside, columns(pa.struct([field_of(zoned)]))),
     ):
         with pytest.raises(SpecError, match="metadata zone is for timestamps that are text"):
-            check(written, of)
+            check(written, target_columns)
 
 
 def test_items_that_cost_more_than_they_bring() -> None:
@@ -478,14 +483,14 @@ def test_items_that_cost_more_than_they_bring() -> None:
         "fields": [{"name": f"x{i}", "type": "int"} for i in range(100)],
     }
     parsed = schema({"type": "array", "items": ["null", wide]})
-    of = columns(pa.list_(pa.struct([(f"x{i}", pa.int32()) for i in range(100)])))
-    machine = machine_of(parsed, of)
-    most = next(
+    target_columns = columns(pa.list_(pa.struct([(f"x{i}", pa.int32()) for i in range(100)])))
+    machine = machine_of(parsed, target_columns)
+    max_items = next(
         n for n in range(1000, 10_000) if 909 * (n + 1) > budget(len(items(*[varint(0)] * (n + 1))))
     )
-    messages = [items(*[varint(0)] * n) for n in (most, most + 1, 100_000, 1)]
-    found = machine.decode(pa.array(messages, pa.binary()), "dead")
-    assert (found.row_index.to_pylist(), found.dead_reason.to_pylist()) == (
+    messages = [items(*[varint(0)] * n) for n in (max_items, max_items + 1, 100_000, 1)]
+    decoded = machine.decode(pa.array(messages, pa.binary()), "dead")
+    assert (decoded.row_index.to_pylist(), decoded.dead_reason.to_pylist()) == (
         [0, 3],
         ["too_large", "too_large"],
     )
@@ -497,6 +502,10 @@ def test_items_that_cost_more_than_they_bring() -> None:
     ]
 
 
-def machine_of(parsed: AvroSchema, of: Columns) -> BatchDecoder:
+def machine_of(parsed: AvroSchema, target_columns: Columns) -> BatchDecoder:
     """A machine for columns without a model."""
-    return BatchDecoder(of.arrow_schema, AvroPass(parsed, of), StrictAvro(parsed, of))
+    return BatchDecoder(
+        target_columns.arrow_schema,
+        AvroPass(parsed, target_columns),
+        StrictAvro(parsed, target_columns),
+    )

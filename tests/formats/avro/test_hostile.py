@@ -43,10 +43,16 @@ def test_every_family_ends_with_its_verdict() -> None:
     """Linear time, by both ways alike: what is a row is taken by the pass, and what
     isn't has a reason.
     """
-    found = hostile(str(1 << 17))
-    assert [name for name, (reason, taken) in found.items() if taken == (reason is not None)] == []
+    verdict_by_family = hostile(str(1 << 17))
+    assert [
+        name
+        for name, (reason, is_taken) in verdict_by_family.items()
+        if is_taken == (reason is not None)
+    ] == []
     assert {
-        name: reason for name, (reason, _) in found.items() if reason not in {None, "not_avro"}
+        name: reason
+        for name, (reason, _) in verdict_by_family.items()
+        if reason not in {None, "not_avro"}
     } == {
         "deep trees": "too_deep",
         "one key again and again": "duplicate_key",

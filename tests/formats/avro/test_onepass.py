@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.formats import onepass
-from tests.formats.avro.schemas import Made, Reference, Writer, made, mutated
+from tests.formats.avro.schemas import Made, Reference, Writer, made, mutate
 from tests.profiles import examples
 from windrow.ingest.formats.avro.decoder import AvroPass
 from windrow.ingest.formats.avro.schema import parse_schema
@@ -64,13 +64,13 @@ def test_whole_messages_are_read_as_fastavro_reads_them(seed: int) -> None:
     ]
     fast, _ = both.compare(messages)
     assert fast == len(rows)
-    found = BatchDecoder(schema.columns.arrow_schema, both.fast, both.strict).decode(
+    decoded = BatchDecoder(schema.columns.arrow_schema, both.fast, both.strict).decode(
         pa.array(rows, pa.binary()), "dead"
     )
-    assert found.row_index.to_pylist() == list(range(len(rows)))
+    assert decoded.row_index.to_pylist() == list(range(len(rows)))
     read = [reference.row(message) for message in rows]
     for i, column in enumerate(schema.columns.columns):
-        assert repr(found.rows.column(i).to_pylist()) == repr(
+        assert repr(decoded.rows.column(i).to_pylist()) == repr(
             pa.array([row[i] for row in read], column.type).to_pylist()
         ), column.name
 
@@ -84,19 +84,19 @@ def test_poisoned_messages_move_no_neighbour(seed: int) -> None:
     r = random.Random(seed)
     schema = made(r)
     both, writer = Both(schema), Writer(r, schema, odd=0.02)
-    whole = [writer.message() for _ in range(15)]
+    whole_messages = [writer.message() for _ in range(15)]
     strewn = [
-        each
-        for message in whole
-        for each in (message, *(mutated(r, message) for _ in range(r.randrange(3))))
+        strewn_message
+        for message in whole_messages
+        for strewn_message in (message, *(mutate(r, message) for _ in range(r.randrange(3))))
     ]
     both.compare(strewn)
     machine = BatchDecoder(schema.columns.arrow_schema, both.fast, both.strict)
     together = verdicts(machine.decode(pa.array(strewn, pa.binary()), "dead"))
-    alone = [
+    separate_verdicts = [
         verdicts(machine.decode(pa.array([message], pa.binary()), "dead"))[0] for message in strewn
     ]
-    assert repr([together[i] for i in range(len(strewn))]) == repr(alone)
+    assert repr([together[i] for i in range(len(strewn))]) == repr(separate_verdicts)
 
 
 @settings(max_examples=examples(100))
@@ -113,10 +113,10 @@ def test_any_schema_with_any_messages(part: int, dice: random.Random) -> None:
     for _ in range(20):
         schema = made(dice, dice.choice((3, 8, 20)))
         both, writer = Both(schema), Writer(dice, schema)
-        whole = [writer.message() for _ in range(60)]
-        counts = both.compare(whole)
+        whole_messages = [writer.message() for _ in range(60)]
+        counts = both.compare(whole_messages)
         fast, rows = fast + counts[0], rows + counts[1]
-        both.compare([mutated(dice, message) for message in whole])
+        both.compare([mutate(dice, message) for message in whole_messages])
     assert fast == rows
     assert rows > 400
 
@@ -149,11 +149,11 @@ def main() -> None:
     for _ in range(80):
         schema = made(dice, dice.choice((3, 8, 20)))
         both, writer = Both(schema), Writer(dice, schema, odd=0.05)
-        whole = [writer.message() for _ in range(20)]
+        whole_messages = [writer.message() for _ in range(20)]
         both.compare(
             [
-                *whole,
-                *(mutated(dice, message) for message in whole),
+                *whole_messages,
+                *(mutate(dice, message) for message in whole_messages),
                 *(dice.randbytes(dice.randrange(30)) for _ in range(20)),
             ]
         )

@@ -20,7 +20,7 @@ from windrow.ingest.errors import SpecError
 from windrow.ingest.formats.avro.decoder import AvroPass, avro_batch_decoder
 from windrow.ingest.formats.avro.fit import MOST_TYPES
 from windrow.ingest.formats.avro.program import program_of
-from windrow.ingest.formats.avro.resolve import resolved
+from windrow.ingest.formats.avro.resolve import resolve_schema
 from windrow.ingest.formats.avro.schema import parse_schema
 from windrow.ingest.formats.avro.strict import StrictAvro
 from windrow.ingest.schema.columns import Column, Columns
@@ -57,28 +57,32 @@ def read(
     records: tuple[str, ...] = (),
 ) -> list[Any]:
     """Of each message its row or its reason; both ways say the same."""
-    made = resolved(parse_schema(json.dumps(schema), "a test", references), columns, records)
-    fast, strict = (
-        AvroPass(made, columns).decode(pa.array(messages, pa.binary())),
-        StrictAvro(made, columns),
+    resolved_schema = resolve_schema(
+        parse_schema(json.dumps(schema), "a test", references), columns, records
     )
-    found = avro_batch_decoder(made, columns).decode(pa.array(messages, pa.binary()), "dead")
+    fast, strict = (
+        AvroPass(resolved_schema, columns).decode(pa.array(messages, pa.binary())),
+        StrictAvro(resolved_schema, columns),
+    )
+    decoded = avro_batch_decoder(resolved_schema, columns).decode(
+        pa.array(messages, pa.binary()), "dead"
+    )
     rows, dead = (
-        iter(found.rows.to_pylist()),
-        dict(zip(found.dead_index.to_pylist(), found.dead_reason.to_pylist(), strict=True)),
+        iter(decoded.rows.to_pylist()),
+        dict(zip(decoded.dead_index.to_pylist(), decoded.dead_reason.to_pylist(), strict=True)),
     )
     verdicts = [dead[i] if i in dead else next(rows) for i in range(len(messages))]
     assert fast.mask.tolist() == [not isinstance(verdict, str) for verdict in verdicts]
     for message, verdict in zip(messages, verdicts, strict=True):
         if not isinstance(verdict, str):
-            wanted = pa.RecordBatch.from_arrays(
+            expected = pa.RecordBatch.from_arrays(
                 [
                     pa.array([v], f.type)
                     for v, f in zip(strict.decode(message), columns.arrow_schema, strict=True)
                 ],
                 schema=columns.arrow_schema,
             )
-            assert wanted.to_pylist() == [verdict]
+            assert expected.to_pylist() == [verdict]
     return verdicts
 
 
@@ -102,9 +106,9 @@ def test_structs_of_fewer_fields() -> None:
         place=record("Place", zip=["null", record("Zip", other="int")], pair=pair),
         tags={"type": "array", "items": "Pair"},
     )
-    whole = varint(1) + varint(1) + varint(7) + text("p") + items(text("a"), text("b"))
+    full_message = varint(1) + varint(1) + varint(7) + text("p") + items(text("a"), text("b"))
     bare = varint(1) + varint(0) + text("p") + items()
-    assert read(writer, whole, bare) == [
+    assert read(writer, full_message, bare) == [
         {
             **NONE,
             "id": 1,
@@ -137,18 +141,18 @@ def test_unions_of_more_types() -> None:
 
 
 @pytest.mark.parametrize(
-    ("records", "wanted"),
+    ("records", "expected"),
     [
         ((), ["x", "other_record", "other_record"]),
         (("Second",), ["other_record", None, "other_record"]),
         (("First", "a.Fewer"), ["x", "other_record", None]),
     ],
 )
-def test_unions_of_several_records(records: tuple[str, ...], wanted: list[str | None]) -> None:
+def test_unions_of_several_records(records: tuple[str, ...], expected: list[str | None]) -> None:
     """Another one is no struct of nulls, at any depth: the struct is one that is named,
     or else one that has all of its fields.
     """
-    place = [
+    place_type = [
         "null",
         record("First", city="string", zip=["null", record("Zip", code="int")]),
         record("Second", other="int"),
@@ -160,12 +164,14 @@ def test_unions_of_several_records(records: tuple[str, ...], wanted: list[str | 
         varint(1) + varint(2) + varint(5),
         varint(1) + varint(3) + varint(0),
     ]
-    found = read(record("R", id="long", place=place), *messages, columns=columns, records=records)
-    assert [one if isinstance(one, str) else one["place"]["city"] for one in found] == wanted
+    rows = read(
+        record("R", id="long", place=place_type), *messages, columns=columns, records=records
+    )
+    assert [row if isinstance(row, str) else row["place"]["city"] for row in rows] == expected
 
 
 @pytest.mark.parametrize(
-    ("writer", "said"),
+    ("writer", "message"),
     [
         (record("Old", id="string"), "id: string can't become int64"),
         (record("Old", id=["null", "string"]), "id: string can't become int64"),
@@ -176,9 +182,9 @@ def test_unions_of_several_records(records: tuple[str, ...], wanted: list[str | 
         ),
     ],
 )
-def test_a_writer_whose_messages_can_never_be_rows(writer: Any, said: str) -> None:
+def test_a_writer_whose_messages_can_never_be_rows(writer: Any, message: str) -> None:
     """The schema is refused whole, with the column."""
-    with pytest.raises(SpecError, match=said):
+    with pytest.raises(SpecError, match=message):
         read(writer, b"")
 
 
@@ -188,12 +194,12 @@ def test_types_of_other_schemas() -> None:
         json.dumps(record("x.Zip", code="int")),
         json.dumps(record("x.Place", city="string", zip="x.Zip")),
     )
-    found = read(
+    rows = read(
         record("x.Old", id="long", place="x.Place"),
         varint(1) + text("c") + varint(5),
         references=references,
     )
-    assert found == [{**NONE, "id": 1, "place": {"city": "c", "zip": {"code": 5}}}]
+    assert rows == [{**NONE, "id": 1, "place": {"city": "c", "zip": {"code": 5}}}]
     with pytest.raises(SpecError, match=r"no type 'x\.Zip' is defined before it is used"):
         parse_schema(references[1], "a test")
 
@@ -205,8 +211,8 @@ def test_a_schema_that_is_no_record() -> None:
         id: pl.Int64
 
     columns = Columns.of(One)
-    made = resolved(parse_schema('"int"', "a test", only="id"), columns)
-    assert avro_batch_decoder(made, columns).decode(
+    resolved_schema = resolve_schema(parse_schema('"int"', "a test", only="id"), columns)
+    assert avro_batch_decoder(resolved_schema, columns).decode(
         pa.array([varint(-3)], pa.binary()), "dead"
     ).rows.to_pylist() == [{"id": -3}]
     with pytest.raises(SpecError, match="isn't a record"):
@@ -216,8 +222,8 @@ def test_a_schema_that_is_no_record() -> None:
 def test_it_reads_what_the_reference_reads() -> None:
     """fastavro, given the columns as its reader's schema, has the same values."""
     zip_ = record("Zip", code=["null", "long"])
-    wanted = record("Reader", id="long", score=["null", "double"], name=["null", "string"])
-    for field in wanted["fields"][1:]:
+    reader_schema = record("Reader", id="long", score=["null", "double"], name=["null", "string"])
+    for field in reader_schema["fields"][1:]:
         field["default"] = None
     writers = [
         (record("Reader", name="bytes", id="int"), {"name": b"a", "id": 1}),
@@ -228,9 +234,9 @@ def test_it_reads_what_the_reference_reads() -> None:
     for writer, value in writers:
         out = io.BytesIO()
         fastavro.schemaless_writer(out, writer, value)
-        expected = fastavro.schemaless_reader(io.BytesIO(out.getvalue()), writer, wanted)
-        [found] = read(writer, out.getvalue())
-        assert {name: found[name] for name in ("id", "score", "name")} == expected
+        expected = fastavro.schemaless_reader(io.BytesIO(out.getvalue()), writer, reader_schema)
+        [row] = read(writer, out.getvalue())
+        assert {name: row[name] for name in ("id", "score", "name")} == expected
 
 
 WRITTEN_AS = {
@@ -265,7 +271,12 @@ def versions(
     """Columns, the same as fields of a reader's schema, and the schema of another
     version with a message's values.
     """
-    columns, wanted, written, values = [], [], [{"name": "more", "type": "string"}], {"more": "x"}
+    columns, reader_fields, written, values = (
+        [],
+        [],
+        [{"name": "more", "type": "string"}],
+        {"more": "x"},
+    )
     for number, kind in enumerate(dice.choices(list(TYPES), k=6)):
         name, nullable, default = (
             f"f{number}",
@@ -275,19 +286,23 @@ def versions(
         default = None if kind == "bytes" else default
         aliases = dice.sample([f"old{number}", f"older{number}"], dice.randint(0, 2))
         both = ["null", kind] if default is None else [kind, "null"]
-        said = {"default": default} if default is not None or nullable else {}
-        wanted.append(
-            {"name": name, "type": both if nullable else kind, "aliases": aliases, **said}
+        default_entry = {"default": default} if default is not None or nullable else {}
+        reader_fields.append(
+            {"name": name, "type": both if nullable else kind, "aliases": aliases, **default_entry}
         )
         scalar = None if default is None else pa.scalar(default, TYPES[kind])
         columns.append(Column(name, TYPES[kind], nullable, aliases=tuple(aliases), default=scalar))
-        if said and number and dice.random() < 0.4:
+        if default_entry and number and dice.random() < 0.4:
             continue
-        there, other = dice.choice([name, *aliases]), dice.choice(WRITTEN_AS[kind])
-        values[there] = None if nullable and dice.random() < 0.3 else dice.choice(VALUES[other])
-        written.append({"name": there, "type": ["null", other] if nullable else other})
+        written_name, written_kind = dice.choice([name, *aliases]), dice.choice(WRITTEN_AS[kind])
+        values[written_name] = (
+            None if nullable and dice.random() < 0.3 else dice.choice(VALUES[written_kind])
+        )
+        written.append(
+            {"name": written_name, "type": ["null", written_kind] if nullable else written_kind}
+        )
     dice.shuffle(written)
-    return columns, wanted, {"type": "record", "name": "R", "fields": written}, values
+    return columns, reader_fields, {"type": "record", "name": "R", "fields": written}, values
 
 
 def test_versions_are_read_as_the_reference_reads_them(dice: random.Random) -> None:
@@ -295,14 +310,14 @@ def test_versions_are_read_as_the_reference_reads_them(dice: random.Random) -> N
     by the reader's schema.
     """
     for _ in range(150):
-        columns, wanted, writer, values = versions(dice)
-        out, whole = io.BytesIO(), Columns(tuple(columns))
+        columns, reader_fields, writer, values = versions(dice)
+        out, all_columns = io.BytesIO(), Columns(tuple(columns))
         fastavro.schemaless_writer(out, writer, values)
-        reader = {"type": "record", "name": "R", "fields": wanted}
+        reader = {"type": "record", "name": "R", "fields": reader_fields}
         expected = fastavro.schemaless_reader(io.BytesIO(out.getvalue()), writer, reader)
         parsed = parse_schema(json.dumps(writer), "a test")
         machine = avro_batch_decoder(
-            resolved(parsed, whole.as_written(parsed.fields).columns), whole
+            resolve_schema(parsed, all_columns.as_written(parsed.fields).columns), all_columns
         )
         assert machine.decode(pa.array([out.getvalue()], pa.binary()), "dead").rows.to_pylist() == [
             expected
@@ -353,8 +368,8 @@ def test_many_fields_of_one_enum() -> None:
         {**NONE, "id": 1, "name": "s7"},
         "not_avro",
     ]
-    made = resolved(parse_schema(json.dumps(writer), "a test"), COLUMNS)
-    assert len(program_of(made, COLUMNS).numbers) < 20 * 2_000
+    resolved_schema = resolve_schema(parse_schema(json.dumps(writer), "a test"), COLUMNS)
+    assert len(program_of(resolved_schema, COLUMNS).numbers) < 20 * 2_000
 
 
 def test_a_page_of_records_in_one_another() -> None:
@@ -386,5 +401,5 @@ def test_what_fields_without_bytes_cost() -> None:
     """
     item = record("Item", a="boolean", **{f"n{n}": "null" for n in range(10_000)})
     writer = record("Old", id="long", more={"type": "array", "items": item})
-    whole = varint(1) + items(*[b"\1"] * 200_000)
-    assert read(writer, whole, whole + b"\0") == [{**NONE, "id": 1}, "not_avro"]
+    full_message = varint(1) + items(*[b"\1"] * 200_000)
+    assert read(writer, full_message, full_message + b"\0") == [{**NONE, "id": 1}, "not_avro"]

@@ -119,13 +119,13 @@ def test_logical_types(written: dict[str, Any], logical: Logical | None) -> None
 def test_the_digits_of_a_fixed() -> None:
     """As many as fit into its bytes, however many these are said to be."""
     for size in range(1, 200):
-        most = len(str((1 << 8 * size - 1) - 1)) - 1
+        max_precision = len(str((1 << 8 * size - 1) - 1)) - 1
         decimal = {"type": "fixed", "size": size, "logicalType": "decimal"}
         fits, not_ = types_of(
-            {**decimal, "name": "F", "precision": most},
-            {**decimal, "name": "G", "precision": most + 1},
+            {**decimal, "name": "F", "precision": max_precision},
+            {**decimal, "name": "G", "precision": max_precision + 1},
         )
-        assert (fits.logical, not_.logical) == (Logical("decimal", most, 0), None)
+        assert (fits.logical, not_.logical) == (Logical("decimal", max_precision, 0), None)
     (giant,) = types_of(
         {
             "type": "fixed",
@@ -267,10 +267,10 @@ def test_names_that_others_write() -> None:
             Column("user-id", pa.int32(), nullable=False),
         )
     )
-    found = avro_batch_decoder(parsed, columns).decode(
+    decoded = avro_batch_decoder(parsed, columns).decode(
         pa.array([varint(0) + varint(5)], pa.binary()), "dead"
     )
-    assert (parsed.root, found.rows.to_pylist()) == (
+    assert (parsed.root, decoded.rows.to_pylist()) == (
         "org.apache.Test$.R",
         [{"größe": "größer", "user-id": 5}],
     )
@@ -283,13 +283,13 @@ def test_what_fastavro_reads_is_read(dice: random.Random) -> None:
     for _ in range(200):
         text = json.dumps(made(dice).avro)
         parse_schema(text, "here")
-        other = text.replace(
+        changed_text = text.replace(
             dice.choice(('"int"', '"string"', '"record"', '"items"', '"name"')),
             dice.choice(('"x"', "7", '"long"', "[]")),
             1,
         )
         try:
-            parse_schema(other, "here")
+            parse_schema(changed_text, "here")
         except SpecError:
             continue
-        fastavro.parse_schema(json.loads(other))
+        fastavro.parse_schema(json.loads(changed_text))

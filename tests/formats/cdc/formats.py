@@ -12,7 +12,7 @@ from windrow.ingest.settings.kinds import section_at
 HERE = Path(__file__).parent
 
 
-def made(
+def decoder_of(
     name: str, model: str, primary_key: tuple[str, ...] = (), folder: Path = HERE, **decode: Any
 ) -> Decoder:
     """What a `decode` section makes, of a table with a primary key, if there is one."""
@@ -22,12 +22,14 @@ def made(
     return make_decoder(section, folder, primary_key)
 
 
-CUSTOMERS = made("debezium-json", "Customer", envelope={"op": "op", "at": "source.ts_ms"})
-WITH_SCHEMA = made(
+CUSTOMERS = decoder_of("debezium-json", "Customer", envelope={"op": "op", "at": "source.ts_ms"})
+WITH_SCHEMA = decoder_of(
     "debezium-json", "Customer", envelope={"op": "op", "at": "source.ts_ms"}, schema_include=True
 )
-FORMS = made("debezium-json", "Written", decimal_format="base64")
-INSIDE = made("debezium-json", "Inside", decimal_format="base64", timestamps="epoch_ms")
-STATED = made("debezium-json", "Inside", schema_include=True)
-PRODUCTS = made("canal-json", "Product", database_include="inventory", table_include="prod.*s")
-BINLOG = made("maxwell-json", "Product")
+FORMS = decoder_of("debezium-json", "Written", decimal_format="base64")
+INSIDE = decoder_of("debezium-json", "Inside", decimal_format="base64", timestamps="epoch_ms")
+STATED = decoder_of("debezium-json", "Inside", schema_include=True)
+PRODUCTS = decoder_of(
+    "canal-json", "Product", database_include="inventory", table_include="prod.*s"
+)
+BINLOG = decoder_of("maxwell-json", "Product")

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from tests.contracts.decoder_contract import DecoderContract
 from tests.formats.avro.wire import items, text, varint
-from tests.formats.cdc.formats import HERE, made
+from tests.formats.cdc.formats import HERE, decoder_of
 from windrow.ingest.errors import SpecError
 from windrow.ingest.ports.decoder import Decoder
 from windrow.ingest.testing.contracts.values import dead, valued, verdicts, whole
@@ -24,8 +24,8 @@ from windrow.ingest.testing.contracts.values import dead, valued, verdicts, whol
 WRITER: dict[str, Any] = json.loads((HERE / "customers.avsc").read_text())
 _PARSED = fastavro.parse_schema(WRITER)
 ASKED: dict[str, Any] = {"envelope": {"op": "op", "at": "source.ts_ms"}}
-EVENTS = made("debezium-avro", "Debtor", writer_schema="customers.avsc", **ASKED)
-IN_JSON = made("debezium-json", "Debtor", **ASKED)
+EVENTS = decoder_of("debezium-avro", "Debtor", writer_schema="customers.avsc", **ASKED)
+IN_JSON = decoder_of("debezium-json", "Debtor", **ASKED)
 ANN = {
     "id": 1,
     "first_name": "Ann",
@@ -95,7 +95,7 @@ def test_an_event_becomes_its_row() -> None:
     """Dates are days, decimals Avro's own, timestamps in the unit that the model says,
     in the row and in the envelope.
     """
-    found = EVENTS.open()(valued([TestDebeziumAvro.GOOD[0], None, encoded(event("m"))]))
+    decoded = EVENTS.open()(valued([TestDebeziumAvro.GOOD[0], None, encoded(event("m"))]))
     row = {
         "id": 1,
         "first_name": "Ann",
@@ -106,14 +106,14 @@ def test_an_event_becomes_its_row() -> None:
         "op": "c",
         "at": datetime(2026, 1, 5, 9, 0, 0, 123000, UTC),
     }
-    assert verdicts(found) == {0: [row]}
-    assert (found.dropped, found.filtered) == (1, 1)
+    assert verdicts(decoded) == {0: [row]}
+    assert (decoded.dropped, decoded.filtered) == (1, 1)
 
 
 def test_why_events_are_refused() -> None:
     """Reasons are those of JSON, by the same paths; what isn't Avro is said so."""
-    found = EVENTS.open()(valued(TestDebeziumAvro.BAD))
-    assert [reason for _, _, reason in dead(found)] == [
+    decoded = EVENTS.open()(valued(TestDebeziumAvro.BAD))
+    assert [reason for _, _, reason in dead(decoded)] == [
         "unknown_change",
         "missing",
         "missing",
@@ -124,7 +124,7 @@ def test_why_events_are_refused() -> None:
         "not_avro",
         "invalid_utf8",
     ]
-    assert found.dead_detail.to_pylist()[2:5] == [
+    assert decoded.dead_detail.to_pylist()[2:5] == [
         "Expected a value, got none - at $.before",
         "Expected a value, got none - at $.after.first_name",
         "Expected a date that the calendar has - at $.after.born",
@@ -145,16 +145,16 @@ def test_avro_and_json_say_the_same(
     primary_key: tuple[str, ...], events: list[dict[str, Any]]
 ) -> None:
     """Whatever images an event has: rows, deletes, counts, and reasons with their paths."""
-    found = []
+    outcomes = []
     for name, write, options in (
         ("debezium-avro", encoded, {"writer_schema": "customers.avsc"}),
         ("debezium-json", in_json, {}),
     ):
-        decoder = made(name, "Debtor", primary_key, **ASKED, **options)
-        decoded = decoder.open()(valued([write(one) for one in events]))
+        decoder = decoder_of(name, "Debtor", primary_key, **ASKED, **options)
+        decoded = decoder.open()(valued([write(change) for change in events]))
         whole(decoded, decoder.columns.arrow_schema, len(events))
-        found.append((verdicts(decoded), decoded.dropped, decoded.filtered))
-    assert found[0] == found[1]
+        outcomes.append((verdicts(decoded), decoded.dropped, decoded.filtered))
+    assert outcomes[0] == outcomes[1]
 
 
 def in_json(document: dict[str, Any]) -> bytes:
@@ -167,17 +167,20 @@ def test_a_schema_that_is_no_envelope(tmp_path: Path) -> None:
 
     It may stand in the spec.
     """
-    assert made("debezium-avro", "Debtor", writer_schema=WRITER, **ASKED).columns == EVENTS.columns
+    assert (
+        decoder_of("debezium-avro", "Debtor", writer_schema=WRITER, **ASKED).columns
+        == EVENTS.columns
+    )
     with pytest.raises(SpecError, match="op: the Avro schema has no such field"):
-        _ = made(
+        _ = decoder_of(
             "debezium-avro", "Debtor", writer_schema=WRITER["fields"][0]["type"][1], **ASKED
         ).columns
     with pytest.raises(
         SpecError, match=r"after\.name: the record shop.inventory.customers.Value has no such field"
     ):
-        _ = made("debezium-avro", "Part", writer_schema=WRITER).columns
+        _ = decoder_of("debezium-avro", "Part", writer_schema=WRITER).columns
     with pytest.raises(SpecError, match=r"none\.avsc can't be read"):
-        _ = made("debezium-avro", "Part", writer_schema="none.avsc").columns
+        _ = decoder_of("debezium-avro", "Part", writer_schema="none.avsc").columns
 
 
 def test_a_schema_in_a_file_that_changes(tmp_path: Path) -> None:
@@ -186,7 +189,7 @@ def test_a_schema_in_a_file_that_changes(tmp_path: Path) -> None:
     """
     (tmp_path / "models.py").write_text((HERE / "models.py").read_text())
     decoder, value = (
-        made("debezium-avro", "Part", folder=tmp_path, writer_schema="e.avsc"),
+        decoder_of("debezium-avro", "Part", folder=tmp_path, writer_schema="e.avsc"),
         encoded(event("c", None, ANN)),
     )
     for part, name in (("first_name", "more"), ("more", "first_name")):
@@ -233,21 +236,21 @@ def test_types_that_connect_names(tmp_path: Path) -> None:
         ' at: pl.Datetime("us", "UTC")\n    days: pl.List(pl.Date)\n    amounts:'
         " pl.List(pl.Decimal(9, 2))\n    number: pl.Decimal(20, 4)\n"
     )
-    decoder = made(
+    decoder = decoder_of(
         "debezium-avro",
         "Thing",
         folder=tmp_path,
         writer_schema={"type": "record", "name": "Envelope", "fields": images},
     )
-    after = (
+    after_image = (
         text("2020-01-01T00:00:00Z")
         + items(varint(10_957))
         + items(text(b"09"))
         + varint(2)
         + text(b"09")
     )
-    found = decoder.open()(valued([varint(0) + varint(1) + after + text("c")]))
-    assert verdicts(found) == {
+    decoded = decoder.open()(valued([varint(0) + varint(1) + after_image + text("c")]))
+    assert verdicts(decoded) == {
         0: [
             {
                 "at": datetime(2020, 1, 1, tzinfo=UTC),
@@ -284,8 +287,8 @@ def test_bytes_that_a_change_left_alone_are_none() -> None:
             {"op": "u", "before": None, "after": {"id": 1, "photo": photo}},
         )
         values.append(out.getvalue())
-    found = made("debezium-avro", "Blob", writer_schema=writer).open()(valued(values))
-    assert (dead(found), found.rows["photo"].to_pylist()) == (
+    decoded = decoder_of("debezium-avro", "Blob", writer_schema=writer).open()(valued(values))
+    assert (dead(decoded), decoded.rows["photo"].to_pylist()) == (
         [(0, "schema", "unavailable")],
         [mark + b"x"],
     )

@@ -13,7 +13,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from windrow.ingest.formats.cdc.arrays import nested
+from windrow.ingest.formats.cdc.arrays import nest_columns
 from windrow.ingest.formats.cdc.connect import ConnectEncoding
 from windrow.ingest.formats.shared.json_dialects import Reading
 from windrow.ingest.schema.columns import Column
@@ -144,28 +144,29 @@ def test_every_value_is_what_its_schema_says(dice: random.Random) -> None:
     are the message's own, at any depth.
     """
     for number in range(60):
-        found = [value(dice) for _ in range(3)]
+        cases = [value(dice) for _ in range(3)]
         names = ["a", "b", "c"]
-        columns = nested(
+        columns = nest_columns(
             [
                 (("payload", name), Column("", kind, nullable=True))
-                for name, (kind, *_) in zip(names, found, strict=True)
+                for name, (kind, *_) in zip(names, cases, strict=True)
             ]
         )
         schema = {
             "type": "struct",
             "fields": [
-                {"field": name, **of} for name, (_, of, *_) in zip(names, found, strict=True)
+                {"field": name, **field_schema}
+                for name, (_, field_schema, *_) in zip(names, cases, strict=True)
             ],
         }
         document = {
             "schema": schema,
             "payload": {
-                name: written for name, (_, _, written, _) in zip(names, found, strict=True)
+                name: written for name, (_, _, written, _) in zip(names, cases, strict=True)
             },
         }
         decode = ConnectEncoding(reading=OTHER_READINGS[number % 2]).open(columns)
         decoded = decode(pa.array([json.dumps(document).encode()]), "dead")
         assert decoded.dead_detail.to_pylist() == []
         row = decoded.rows.column("payload")[0].as_py()
-        assert row == {name: is_ for name, (*_, is_) in zip(names, found, strict=True)}, document
+        assert row == {name: is_ for name, (*_, is_) in zip(names, cases, strict=True)}, document

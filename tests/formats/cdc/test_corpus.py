@@ -28,7 +28,15 @@ from tests.formats.cdc.corpus import (
     Verdict,
     text,
 )
-from tests.formats.cdc.formats import BINLOG, CUSTOMERS, FORMS, HERE, PRODUCTS, WITH_SCHEMA, made
+from tests.formats.cdc.formats import (
+    BINLOG,
+    CUSTOMERS,
+    FORMS,
+    HERE,
+    PRODUCTS,
+    WITH_SCHEMA,
+    decoder_of,
+)
 from windrow.ingest.errors import SpecError
 from windrow.ingest.formats.cdc.change_metadata import is_called_after
 from windrow.ingest.formats.cdc.unavailable import unavailable
@@ -42,14 +50,18 @@ def wrapped(corpus: Corpus) -> Corpus:
     """The same with each message's schema beside it, where it is one that can stand
     inside something else.
     """
-    inside = [one for one in corpus if isinstance(one[2], list) or one[2] == "filtered"]
+    inside = [case for case in corpus if isinstance(case[2], list) or case[2] == "filtered"]
     return [
-        (name, b'{"schema":{"type":"struct","fields":[]},"payload":' + (value or b"") + b"}", what)
-        for name, value, what in inside
+        (
+            name,
+            b'{"schema":{"type":"struct","fields":[]},"payload":' + (value or b"") + b"}",
+            verdict,
+        )
+        for name, value, verdict in inside
     ]
 
 
-NUMBERED = "of", "number"
+NUMBERED = "corpus_name", "number"
 CORPORA: dict[str, tuple[Decoder, Corpus]] = {
     "debezium": (CUSTOMERS, DEBEZIUM),
     "debezium with schema": (WITH_SCHEMA, wrapped(DEBEZIUM)),
@@ -65,15 +77,15 @@ def became(decoder: Decoder, values: Sequence[bytes | None]) -> list[Verdict]:
     """A verdict for each message; `gone` where it is neither a row nor a dead letter."""
     decoded = decoder.open()(valued(values))
     whole(decoded, decoder.columns.arrow_schema, len(values))
-    found = verdicts(decoded)
+    verdict_by_index = verdicts(decoded)
     return [
         (
             "gone"
-            if i not in found
+            if i not in verdict_by_index
             else (
-                [tuple(row.values()) for row in found[i]]
-                if isinstance(found[i][0], dict)
-                else found[i][0][:2]
+                [tuple(row.values()) for row in verdict_by_index[i]]
+                if isinstance(verdict_by_index[i][0], dict)
+                else verdict_by_index[i][0][:2]
             )
         )
         for i in range(len(values))
@@ -85,21 +97,23 @@ def expected(verdict: Verdict) -> Verdict:
     return "gone" if isinstance(verdict, str) else verdict
 
 
-def each(corpora: dict[str, Corpus]) -> list[Any]:
+def params_of(corpora: dict[str, Corpus]) -> list[Any]:
     """Which corpus, and which number in it, by its name."""
     return [
-        pytest.param(of, i, id=f"{of}: {one[0]}")
-        for of, corpus in corpora.items()
-        for i, one in enumerate(corpus)
+        pytest.param(corpus_name, i, id=f"{corpus_name}: {case[0]}")
+        for corpus_name, corpus in corpora.items()
+        for i, case in enumerate(corpus)
     ]
 
 
-@pytest.mark.parametrize(NUMBERED, each({of: corpus for of, (_, corpus) in CORPORA.items()}))
-def test_a_message_becomes_what_stands_beside_it(of: str, number: int) -> None:
+@pytest.mark.parametrize(
+    NUMBERED, params_of({corpus_name: corpus for corpus_name, (_, corpus) in CORPORA.items()})
+)
+def test_a_message_becomes_what_stands_beside_it(corpus_name: str, number: int) -> None:
     """Its rows to the last digit, or stage and reason; what is neither is counted as
     dropped or filtered.
     """
-    decoder, corpus = CORPORA[of]
+    decoder, corpus = CORPORA[corpus_name]
     _, value, verdict = corpus[number]
     assert became(decoder, [value]) == [expected(verdict)]
     decoded = decoder.open()(valued([value]))
@@ -109,10 +123,10 @@ def test_a_message_becomes_what_stands_beside_it(of: str, number: int) -> None:
     )
 
 
-@pytest.mark.parametrize("of", CORPORA)
-def test_messages_do_not_move_each_other(of: str) -> None:
+@pytest.mark.parametrize("corpus_name", CORPORA)
+def test_messages_do_not_move_each_other(corpus_name: str) -> None:
     """All messages in one batch, in any order and any often, become what they are alone."""
-    r, (decoder, corpus) = random.Random(7), CORPORA[of]
+    r, (decoder, corpus) = random.Random(7), CORPORA[corpus_name]
     for _ in range(20):
         strewn = r.choices(corpus, k=120)
         assert became(decoder, [value for _, value, _ in strewn]) == [
@@ -120,18 +134,21 @@ def test_messages_do_not_move_each_other(of: str) -> None:
         ]
 
 
-@pytest.mark.parametrize(NUMBERED, each(KEYED))
-def test_changes_of_a_table_with_a_key(of: str, number: int) -> None:
+@pytest.mark.parametrize(NUMBERED, params_of(KEYED))
+def test_changes_of_a_table_with_a_key(corpus_name: str, number: int) -> None:
     """What a message takes out, by the key of the row as it was, and the rows that are
     there then; between two other messages.
     """
-    decoder, (_, value, verdict) = made(of, "Part", primary_key=("id", "part")), KEYED[of][number]
-    first = KEYED[of][0]
+    decoder, (_, value, verdict) = (
+        decoder_of(corpus_name, "Part", primary_key=("id", "part")),
+        KEYED[corpus_name][number],
+    )
+    first = KEYED[corpus_name][0]
     decoded = decoder.open()(valued([first[1], value, first[1]]))
     whole(decoded, decoder.columns.arrow_schema, 3)
-    found = verdicts(decoded)
-    assert (found[0], found[2]) == (first[2], first[2])
-    became = found.get(1, [])
+    verdict_by_index = verdicts(decoded)
+    assert (verdict_by_index[0], verdict_by_index[2]) == (first[2], first[2])
+    became = verdict_by_index.get(1, [])
     assert (became[0][:2] if became and isinstance(became[0], tuple) else became) == (
         [] if isinstance(verdict, str) else verdict
     )
@@ -145,7 +162,7 @@ def test_a_key_that_the_messages_key_has() -> None:
     """A deletion takes out the row of its message's key, whatever its value says of the
     row; so does a tombstone.
     """
-    decoder = made(
+    decoder = decoder_of(
         "debezium-json",
         "Part",
         ("part", "id"),
@@ -157,14 +174,14 @@ def test_a_key_that_the_messages_key_has() -> None:
         valued([row, b'{"op":"d"}', None, b'{"op":"d"}', row], [key, key, key, b'{"id":1}', key])
     )
     whole(decoded, decoder.columns.arrow_schema, 5)
-    gone = [[{"part": "a", "id": 1}]]
+    key_deleted = [[{"part": "a", "id": 1}]]
     refused = [("key", "key:missing", "Object misses a required field - at the key's $.part")]
-    assert verdicts(decoded) == {0: [A], 1: gone, 2: gone, 3: refused, 4: [A]}
+    assert verdicts(decoded) == {0: [A], 1: key_deleted, 2: key_deleted, 3: refused, 4: [A]}
 
 
 def test_a_former_key_in_a_form_of_its_own() -> None:
     """A former key is read as the key is: one that is none refuses the message."""
-    decoder = made("debezium-json", "Dated", ("day",))
+    decoder = decoder_of("debezium-json", "Dated", ("day",))
     befores = [{"day": 1}, {"day": 2}, {}, None, {"day": 2932897}]
     decoded = decoder.open()(
         valued(
@@ -181,7 +198,7 @@ def test_a_former_key_in_a_form_of_its_own() -> None:
 
 def test_a_key_that_is_a_part_of_the_messages_key() -> None:
     """What the message's key doesn't have of the primary key, the deleted row has."""
-    decoder = made(
+    decoder = decoder_of(
         "debezium-json", "Part", ("part", "id"), key={"fields": ["id"]}, fields_include="except_key"
     )
     values = [
@@ -202,15 +219,15 @@ def test_floats_that_are_no_numbers(name: str) -> None:
     """
     want = repr(float(name.strip('"')))
     row = f'{{"op":"r","before":null,"after":{{"id":2,"f":{name},"at":7000}}}}'
-    at = '{"field":"at","type":"int64","name":"io.debezium.time.MicroTimestamp"}'
-    after = f'{{"field":"after","type":"struct","fields":[{at}]}}'
-    told = f'{{"schema":{{"type":"struct","fields":[{after}]}},"payload":{row}}}'
-    for value, schema_include, second in ((row, False, 7.0), (told, True, 0.007)):
-        decoder = made("debezium-json", "Measured", schema_include=schema_include)
+    at_field = '{"field":"at","type":"int64","name":"io.debezium.time.MicroTimestamp"}'
+    after_field = f'{{"field":"after","type":"struct","fields":[{at_field}]}}'
+    with_schema = f'{{"schema":{{"type":"struct","fields":[{after_field}]}},"payload":{row}}}'
+    for value, schema_include, second in ((row, False, 7.0), (with_schema, True, 0.007)):
+        decoder = decoder_of("debezium-json", "Measured", schema_include=schema_include)
         [verdict] = became(decoder, [value.encode()])
         assert isinstance(verdict, list)
-        [(_, found, instant)] = verdict
-        assert (repr(found), instant.timestamp()) == (want, second)
+        [(_, number, instant)] = verdict
+        assert (repr(number), instant.timestamp()) == (want, second)
 
 
 def test_the_corpora_are_large_enough() -> None:
@@ -267,20 +284,20 @@ def test_tables_that_are_wanted() -> None:
         {},
     ]
     values = [text({"op": "c", "after": A, "source": source}) for source in sources]
-    found: dict[str, list[Any]] = {
+    verdicts_by_pattern: dict[str, list[Any]] = {
         "orders": [[A], [A], "gone", "gone"],
         r"s\.orders": ["gone", [A], [A], "gone"],
         "orders|customers": [[A], [A], "gone", [A]],
     }
-    for pattern, verdict in found.items():
-        decoder = made("debezium-json", "Part", table_include=pattern)
+    for pattern, verdict in verdicts_by_pattern.items():
+        decoder = decoder_of("debezium-json", "Part", table_include=pattern)
         decoded = decoder.open()(valued([*values, text({"ts_ms": 1})]))
         assert [verdicts(decoded).get(i, "gone") for i in range(4)] == verdict
         assert (dead(decoded), decoded.filtered) == (
             [(4, "schema", "missing")],
             1 + verdict.count("gone"),
         )
-    decoder = made("debezium-json", "Part", database_include="a")
+    decoder = decoder_of("debezium-json", "Part", database_include="a")
     values = [
         text({"op": "c", "after": A, "source": {"db": db, "table": "customers"}}) for db in "ab"
     ]
@@ -312,7 +329,7 @@ def test_a_value_that_a_change_left_alone_is_none(name: str) -> None:
         if isinstance(mark, list)
         else f" {mark}"
     )
-    held = [("x", MARK)] if isinstance(mark, dict) else alike
+    kept_value = [("x", MARK)] if isinstance(mark, dict) else alike
     values = [
         text({"op": op, side: {"id": 1, column: value}})
         for op, side, value in (
@@ -323,13 +340,13 @@ def test_a_value_that_a_change_left_alone_is_none(name: str) -> None:
         )
     ]
     null = {"id": 1, "text": None, "texts": None, "numbers": None, "pairs": None}
-    refused = made("debezium-json", "Toasted").open()(valued(values))
+    refused = decoder_of("debezium-json", "Toasted").open()(valued(values))
     assert dead(refused) == [(0, "schema", "unavailable"), (2, "schema", "unavailable")]
-    assert refused.rows[column].to_pylist() == [held, None]
+    assert refused.rows[column].to_pylist() == [kept_value, None]
     assert str(refused.dead_detail[0]).endswith(f"(decode.unavailable) - at $.after.{column}")
-    nulls = made("debezium-json", "Toasted", unavailable="null").open()(valued(values))
-    assert nulls.rows.to_pylist() == [null, {**null, column: held}, null, null]
-    keyed = made("debezium-json", "Toasted", ("id",)).open()(valued(values[2:3]))
+    nulls = decoder_of("debezium-json", "Toasted", unavailable="null").open()(valued(values))
+    assert nulls.rows.to_pylist() == [null, {**null, column: kept_value}, null, null]
+    keyed = decoder_of("debezium-json", "Toasted", ("id",)).open()(valued(values[2:3]))
     assert deleted(keyed) == [(0, {"id": 1})]
 
 
@@ -348,8 +365,8 @@ def test_marks_in_lists_of_other_kinds() -> None:
         pa.array([[uuid, uuid], [uuid], None, ["x"]], pa.list_(pa.string())),
     ):
         assert [
-            None if found is None else found.tolist()
-            for found in map(unavailable, (values, values[1:3], values[2:]))
+            None if mask is None else mask.tolist()
+            for mask in map(unavailable, (values, values[1:3], values[2:]))
         ] == [
             [False, True, False, False],
             [True, False],
@@ -357,7 +374,7 @@ def test_marks_in_lists_of_other_kinds() -> None:
         ]
 
 
-def kept(decoder: Decoder, *events: Any) -> tuple[Any, Any]:
+def left_alone(decoder: Decoder, *events: Any) -> tuple[Any, Any]:
     """What rows leave alone, and what is refused."""
     decoded = decoder.open()(valued([text(event) for event in events]))
     return None if decoded.unavailable is None else decoded.unavailable.to_pylist(), dead(decoded)
@@ -370,7 +387,7 @@ def test_what_a_change_leaves_alone_is_named_where_the_table_keeps_it() -> None:
     keeping = make_keeping()
     old, new = {**A, "name": "x"}, {**A, "name": MARK}
     update = {"op": "u", "before": None, "after": new}
-    assert kept(keeping, update, {**update, "after": old}, {**update, "before": A}) == (
+    assert left_alone(keeping, update, {**update, "after": old}, {**update, "before": A}) == (
         [["name"], [], ["name"]],
         [],
     )
@@ -381,13 +398,16 @@ def test_what_a_change_leaves_alone_is_named_where_the_table_keeps_it() -> None:
         {**update, "after": {**old, "part": MARK}},
     )
     for event in (created, {**created, "op": "r"}, moved, of_key):
-        assert kept(
+        assert left_alone(
             keeping, update, {**update, "op": "d", "before": A}, {**update, "after": old}, event
         ) == ([["name"], []], [refused])
-    assert kept(make_keeping(unavailable="null"), update) == (None, [])
-    assert kept(make_keeping(unavailable="dead"), update) == (None, [(0, "schema", "unavailable")])
+    assert left_alone(make_keeping(unavailable="null"), update) == (None, [])
+    assert left_alone(make_keeping(unavailable="dead"), update) == (
+        None,
+        [(0, "schema", "unavailable")],
+    )
     with pytest.raises(SpecError, match="keep needs a table whose rows can keep"):
-        _ = made("debezium-json", "Part", ("id", "part"), unavailable="keep").columns
+        _ = decoder_of("debezium-json", "Part", ("id", "part"), unavailable="keep").columns
 
 
 def make_keeping(**decode: Any) -> Decoder:
@@ -401,13 +421,13 @@ def make_keeping(**decode: Any) -> Decoder:
 def test_a_value_that_must_be_there_is_never_none() -> None:
     """Where the column isn't nullable, null is no way out."""
     value = text({"op": "u", "after": {**A, "part": MARK}})
-    assert dead(made("debezium-json", "Part", unavailable="null").open()(valued([value]))) == [
-        (0, *MISSING)
-    ]
+    assert dead(
+        decoder_of("debezium-json", "Part", unavailable="null").open()(valued([value]))
+    ) == [(0, *MISSING)]
 
 
 @pytest.mark.parametrize(
-    ("topic", "table", "own"),
+    ("topic", "table", "is_its_topic"),
     [
         ("shop.public.customers", "customers", True),
         ("customers", "Customers", True),
@@ -419,9 +439,9 @@ def test_a_value_that_must_be_there_is_never_none() -> None:
         ("all", "customers", False),
     ],
 )
-def test_a_topic_that_is_called_after_a_table(topic: str, table: str, own: bool) -> None:
+def test_a_topic_that_is_called_after_a_table(topic: str, table: str, is_its_topic: bool) -> None:
     """As Debezium calls it, and where somebody cuts the beginning off."""
-    assert is_called_after(topic, table) == own
+    assert is_called_after(topic, table) == is_its_topic
 
 
 def became_in_words(decoder: Decoder, value: bytes | None) -> str | None:
@@ -441,10 +461,10 @@ def test_a_message_may_have_many_rows(primary_key: tuple[str, ...]) -> None:
     """Each is there; what stands beside them in the envelope and in the key is there
     for each, and doesn't stop the message.
     """
-    decoder = made("canal-json", "Part", primary_key, envelope={"name": "sql"})
-    found = decoder.open()(valued([of_many(50_000, "x"), of_many(2, "y")], [b"k" * 40] * 2))
-    assert (found.rows.num_rows, len(found.dead_index)) == (50_002, 0)
-    assert found.rows["name"].to_pylist()[-3:] == ["x", "y", "y"]
+    decoder = decoder_of("canal-json", "Part", primary_key, envelope={"name": "sql"})
+    decoded = decoder.open()(valued([of_many(50_000, "x"), of_many(2, "y")], [b"k" * 40] * 2))
+    assert (decoded.rows.num_rows, len(decoded.dead_index)) == (50_002, 0)
+    assert decoded.rows["name"].to_pylist()[-3:] == ["x", "y", "y"]
 
 
 @pytest.mark.parametrize(
@@ -456,11 +476,11 @@ def test_rows_times_what_stands_beside_them_is_bounded(sql: str, key: bytes, hea
     """Where many rows would each get a long text of their message, it is refused: a
     megabyte would become a hundred gigabytes.
     """
-    decoder = made("canal-json", "Part", envelope={"name": "sql"})
+    decoder = decoder_of("canal-json", "Part", envelope={"name": "sql"})
     values, keys = [of_many(100_000, sql), of_many(1, sql), of_many(1)], [key, key, None]
-    found = decoder.open()(valued(values, keys, [[("h", header)], [("h", header)], []]))
-    assert dead(found) == [(0, "value", "too_large")]
-    assert found.row_index.to_pylist() == [1, 2]
+    decoded = decoder.open()(valued(values, keys, [[("h", header)], [("h", header)], []]))
+    assert dead(decoded) == [(0, "value", "too_large")]
+    assert decoded.row_index.to_pylist() == [1, 2]
 
 
 @pytest.mark.parametrize("rows", [20, 70, 100, 130, 200, 600, 2_000, 20_000])
@@ -468,11 +488,11 @@ def test_a_batch_of_messages_made_for_it_is_bounded(rows: int) -> None:
     """However large each is: a batch of 16 MB must not become more than an array of
     texts can hold.
     """
-    decoder = made("canal-json", "Loose", envelope={"name": "sql"})
+    decoder = decoder_of("canal-json", "Loose", envelope={"name": "sql"})
     value = b'{"type":"INSERT","data":[%s],"sql":"%s"}' % (
         b",".join([b"{}"] * rows),
         b"x" * 3 * rows,
     )
-    found = decoder.open()(valued([value] * 3 + [of_many(1)]))
-    assert found.rows.nbytes < 120 * 3 * len(value)
-    assert found.row_index.to_pylist()[-1] == 3
+    decoded = decoder.open()(valued([value] * 3 + [of_many(1)]))
+    assert decoded.rows.nbytes < 120 * 3 * len(value)
+    assert decoded.row_index.to_pylist()[-1] == 3

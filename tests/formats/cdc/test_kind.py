@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from tests.formats.cdc.formats import made
+from tests.formats.cdc.formats import decoder_of
 from windrow.ingest.errors import SpecError
 from windrow.ingest.formats.kinds import FORMATS
 from windrow.ingest.settings.kinds import section_at
@@ -108,7 +108,7 @@ def test_what_does_not_fit_the_schema(
 ) -> None:
     """It is told when the columns are asked for, before anything is read."""
     with pytest.raises(SpecError) as refused:
-        _ = made(name, model, primary_key, **decode).columns
+        _ = decoder_of(name, model, primary_key, **decode).columns
     assert says in refused.value.what
 
 
@@ -143,10 +143,10 @@ def test_each_option_counts() -> None:
             "on_null": "dead",
         },
     }
-    for name, each in options.items():
-        plain = made(name, "Customer")
+    for name, settings in options.items():
+        plain = decoder_of(name, "Customer")
         assert [
             option
-            for option, value in each.items()
-            if made(name, "Customer", **{option: value}) == plain
+            for option, value in settings.items()
+            if decoder_of(name, "Customer", **{option: value}) == plain
         ] == []

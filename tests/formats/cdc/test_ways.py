@@ -14,14 +14,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.formats.cdc.formats import made
+from tests.formats.cdc.formats import decoder_of
 from windrow.ingest.formats.shared.batch_decoder import BatchDecoder, Taken
 from windrow.ingest.ports.decoder import Decoded, Decoder
 from windrow.ingest.testing.contracts.values import dead, deleted, valued, verdicts, whole
 
 NAMES = ("debezium-json", "canal-json", "maxwell-json")
-GROWING = {name: made(name, "Part") for name in NAMES}
-KEYED = {name: made(name, "Part", primary_key=("id", "part")) for name in NAMES}
+GROWING = {name: decoder_of(name, "Part") for name in NAMES}
+KEYED = {name: decoder_of(name, "Part", primary_key=("id", "part")) for name in NAMES}
 
 _SCALARS = (
     st.none()
@@ -68,9 +68,9 @@ _VALUES = (
 
 def decoded(decoder: Decoder, values: list[bytes | None]) -> Decoded:
     """What becomes of messages, in the shape that all promise."""
-    found = decoder.open()(valued(values))
-    whole(found, decoder.columns.arrow_schema, len(values))
-    return found
+    batch = decoder.open()(valued(values))
+    whole(batch, decoder.columns.arrow_schema, len(values))
+    return batch
 
 
 def slowly(decoder: Decoder, values: list[bytes | None]) -> Decoded:
@@ -129,28 +129,38 @@ def messages(name: str, changes: list[list[tuple[Any, ...]]]) -> list[list[tuple
 
 def written(name: str, message: list[tuple[Any, ...]]) -> bytes:
     """A message in the tool's envelope."""
-    key, before, text, gone = message[0]
+    key, former_key, text, is_delete = message[0]
     if name == "debezium-json":
         images = (
             {"before": row(key, text)}
-            if gone
-            else {"before": before and row(before, text), "after": row(key, text)}
+            if is_delete
+            else {"before": former_key and row(former_key, text), "after": row(key, text)}
         )
-        return json.dumps({**images, "op": "d" if gone else "u" if before else "c"}).encode()
-    former = [before and {"part": before[1], "id": before[0]} for _, before, _, _ in message]
+        return json.dumps(
+            {**images, "op": "d" if is_delete else "u" if former_key else "c"}
+        ).encode()
+    former = [
+        former_key and {"part": former_key[1], "id": former_key[0]}
+        for _, former_key, _, _ in message
+    ]
     if name == "maxwell-json":
-        kind = "delete" if gone else "update" if before else "insert"
+        kind = "delete" if is_delete else "update" if former_key else "insert"
         return json.dumps({"type": kind, "data": row(key, text), "old": former[0]}).encode()
-    kind, data = "DELETE" if gone else "UPDATE", [row(key, text) for key, _, text, _ in message]
-    return json.dumps({"type": kind, "data": data, "old": None if gone else former}).encode()
+    kind, data = (
+        "DELETE" if is_delete else "UPDATE",
+        [row(key, text) for key, _, text, _ in message],
+    )
+    return json.dumps({"type": kind, "data": data, "old": None if is_delete else former}).encode()
 
 
 def read_plainly(message: list[tuple[Any, ...]], table: dict[Any, Any]) -> None:
     """What a message does to a table: first what goes, then what is there."""
-    gone = message[0][3]
-    for key, before, _, _ in message:
-        table.pop(key if gone else before if before and before != key else None, None)
-    if not gone:
+    is_delete = message[0][3]
+    for key, former_key, _, _ in message:
+        table.pop(
+            key if is_delete else former_key if former_key and former_key != key else None, None
+        )
+    if not is_delete:
         table.update({key: text for key, _, text, _ in message})
 
 
@@ -162,15 +172,17 @@ def test_changes_do_to_a_table_what_they_say(
     """Inserts, updates, deletions and changes of keys, by deletes and rows, leave the
     table that a plain reading of them leaves.
     """
-    sent, plainly, table = messages(name, changes), {}, {}  # type: ignore[var-annotated]
-    found = decoded(KEYED[name], [written(name, message) for message in sent])
-    assert dead(found) == []
-    for number, message in enumerate(sent):
+    sent_messages, plainly, table = messages(name, changes), {}, {}  # type: ignore[var-annotated]
+    batch = decoded(KEYED[name], [written(name, message) for message in sent_messages])
+    assert dead(batch) == []
+    for number, message in enumerate(sent_messages):
         read_plainly(message, plainly)
-        for index, key in deleted(found):
+        for index, key in deleted(batch):
             if index == number:
                 table.pop(tuple(key.values()), None)
-        for index, one in zip(found.row_index.to_pylist(), found.rows.to_pylist(), strict=True):
+        for index, table_row in zip(
+            batch.row_index.to_pylist(), batch.rows.to_pylist(), strict=True
+        ):
             if index == number:
-                table[one["id"], one["part"]] = one["name"]
+                table[table_row["id"], table_row["part"]] = table_row["name"]
     assert table == plainly

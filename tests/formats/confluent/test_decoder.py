@@ -72,9 +72,9 @@ def test_many_schemas_in_one_batch(schemas: list[int]) -> None:
     message's, and what can't be read is a dead letter.
     """
     values = [b"?" if schema < 0 else message(schema, i) for i, schema in enumerate(schemas)]
-    found = verdicts(decoder(*TEXTS).open()(valued(values)))
+    verdict_by_index = verdicts(decoder(*TEXTS).open()(valued(values)))
     for i, schema in enumerate(schemas):
-        assert [found[i][0]["id"] if schema >= 0 else found[i][0][1]] == [
+        assert [verdict_by_index[i][0]["id"] if schema >= 0 else verdict_by_index[i][0][1]] == [
             i if schema >= 0 else "no_schema_id"
         ]
 
@@ -84,35 +84,35 @@ def test_decoders_are_given_back() -> None:
     it used last.
     """
     decoders = BatchDecoders(decoder(), decoder().columns)
-    made = [decoders.of(schema, Frame(schema.id, 5)) for schema in avro(*TEXTS)]
-    assert len(made) > KEPT_DECODERS
-    assert decoders.of(avro(*TEXTS)[-1], Frame("1", 5)) is made[-1]
-    assert decoders.of(avro(*TEXTS)[0], Frame("1", 5)) is not made[0]
+    batch_decoders = [decoders.of(schema, Frame(schema.id, 5)) for schema in avro(*TEXTS)]
+    assert len(batch_decoders) > KEPT_DECODERS
+    assert decoders.of(avro(*TEXTS)[-1], Frame("1", 5)) is batch_decoders[-1]
+    assert decoders.of(avro(*TEXTS)[0], Frame("1", 5)) is not batch_decoders[0]
 
 
 def test_what_is_told_of_schemas() -> None:
     """Each that was used, once; and whether it had to be asked for."""
-    one, two = avro(*TEXTS[:2])
-    told: list[tuple[WriterSchema, bool]] = []
-    decode = decoder(*TEXTS[:3], known=(one,)).open_reporting(
-        lambda schema, asked: told.append((schema, asked))
+    first, second = avro(*TEXTS[:2])
+    reported: list[tuple[WriterSchema, bool]] = []
+    decode = decoder(*TEXTS[:3], known=(first,)).open_reporting(
+        lambda schema, is_requested: reported.append((schema, is_requested))
     )
     for _ in range(2):
         decode(valued([message(1, 5), message(0, 5), message(1, 6)]))
-    assert sorted(told, key=lambda each: each[0].id) == [(one, False), (two, True)]
+    assert sorted(reported, key=lambda report: report[0].id) == [(first, False), (second, True)]
 
 
 def test_a_refusal_says_the_schema() -> None:
     """Each dead letter of a message that names a schema has its id, whatever is wrong."""
-    other = json.dumps(
+    string_schema = json.dumps(
         {
             "type": "record",
             "name": "U",
             "fields": [{"name": "id", "type": "string"}, {"name": "name", "type": "string"}],
         }
     )
-    known = [
-        *avro(TEXTS[0], other, "{", *[""] * 3),
+    schemas = [
+        *avro(TEXTS[0], string_schema, "{", *[""] * 3),
         WriterSchema("7", "PROTOBUF", "message M {}"),
     ]
     values = [
@@ -124,8 +124,8 @@ def test_a_refusal_says_the_schema() -> None:
         b"a",
         None,
     ]
-    found = decoder(registry=FixedRegistry((*known,))).open()(valued(values))
-    assert [reason for _, _, reason in dead(found)] == [
+    decoded = decoder(registry=FixedRegistry((*schemas,))).open()(valued(values))
+    assert [reason for _, _, reason in dead(decoded)] == [
         "not_avro",
         "incompatible_schema",
         "incompatible_schema",
@@ -134,7 +134,7 @@ def test_a_refusal_says_the_schema() -> None:
         "no_schema_id",
         "tombstone",
     ]
-    details = found.dead_detail.to_pylist()
+    details = decoded.dead_detail.to_pylist()
     assert [detail.partition(":")[0] for detail in details[:5]] == [
         f"Schema id {id_}" for id_ in (1, 2, 3, 7, 8)
     ]
@@ -215,10 +215,10 @@ def test_ids_that_nobody_knows_without_end() -> None:
 class SickRegistry:
     """Answers nothing."""
 
-    asked: list[str] = field(default_factory=list, compare=False)
+    requested_subjects: list[str] = field(default_factory=list, compare=False)
 
     def of_subject(self, subject: str, most: int) -> list[WriterSchema]:
-        self.asked.append(subject)
+        self.requested_subjects.append(subject)
         return []
 
     def schema(self, id_: str) -> WriterSchema | None:
@@ -242,7 +242,7 @@ def test_a_decoder_without_a_registry() -> None:
 
 
 @pytest.mark.parametrize(
-    ("subjects", "wanted"),
+    ("subjects", "expected"),
     [
         (Subjects(), ["a-value", "b-value"]),
         (Subjects(part="key"), ["a-key", "b-key"]),
@@ -250,7 +250,7 @@ def test_a_decoder_without_a_registry() -> None:
         (Subjects("topic_record", ("x.R",)), ["a-x.R", "b-x.R"]),
     ],
 )
-def test_which_subjects_are_asked_for(subjects: Subjects, wanted: list[str]) -> None:
+def test_which_subjects_are_asked_for(subjects: Subjects, expected: list[str]) -> None:
     """Each once, by the strategy's rule."""
     registry = SickRegistry()
     named = ConfluentDecoder(
@@ -261,4 +261,4 @@ def test_which_subjects_are_asked_for(subjects: Subjects, wanted: list[str]) -> 
         registry=registry,
     )
     named.prepared(["a", "b"])
-    assert registry.asked == wanted
+    assert registry.requested_subjects == expected

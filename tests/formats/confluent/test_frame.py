@@ -34,15 +34,17 @@ def reference(octets: bytes, *, paths: bool) -> Frame | None:
     """The frame as confluent-kafka's own code reads it; None where that fails, or reads
     what nobody writes.
     """
-    found = SchemaId("PROTOBUF" if paths else "AVRO")
+    schema_id = SchemaId("PROTOBUF" if paths else "AVRO")
     try:
-        behind = found.from_bytes(io.BytesIO(octets))
+        payload = schema_id.from_bytes(io.BytesIO(octets))
     except (struct.error, SerializationError, EOFError, ValueError):
         return None
-    path = tuple(found.message_indexes or ())
+    path = tuple(schema_id.message_indexes or ())
     if len(path) > MOST_STEPS or any(not 0 <= step < 1 << 31 for step in path):
         return None
-    return Frame(str(found.id if found.guid is None else found.guid), behind.tell(), path)
+    return Frame(
+        str(schema_id.id if schema_id.guid is None else schema_id.guid), payload.tell(), path
+    )
 
 
 @given(st.lists(st.tuples(VALUES, HEADERS), max_size=12), st.booleans())
@@ -51,17 +53,17 @@ def test_frames_are_what_the_client_reads(
 ) -> None:
     """The header counts where there is one, the last of several; each message is told alone."""
     values, headers = [value for value, _ in messages], [headers for _, headers in messages]
-    found = frames_of(valued(values, None, headers), "__value_schema_id", paths=paths)
-    assert len(set(found.frames)) == len(found.frames)
-    for (value, beside), number in zip(messages, found.numbers.tolist(), strict=True):
-        header = dict(beside).get("__value_schema_id")
+    frames = frames_of(valued(values, None, headers), "__value_schema_id", paths=paths)
+    assert len(set(frames.frames)) == len(frames.frames)
+    for (value, message_headers), number in zip(messages, frames.numbers.tolist(), strict=True):
+        header = dict(message_headers).get("__value_schema_id")
         if value is None:
             assert number == NULL
             continue
-        wanted = reference(value if header is None else header, paths=paths)
-        if wanted is not None and header is not None:
-            wanted = msgspec.structs.replace(wanted, skip=0)
-        assert (None if number == NAMELESS else found.frames[number]) == wanted
+        expected_frame = reference(value if header is None else header, paths=paths)
+        if expected_frame is not None and header is not None:
+            expected_frame = msgspec.structs.replace(expected_frame, skip=0)
+        assert (None if number == NAMELESS else frames.frames[number]) == expected_frame
 
 
 @pytest.mark.parametrize(
@@ -80,6 +82,6 @@ def test_paths_that_are_none(octets: bytes) -> None:
 def test_a_part_of_a_batch() -> None:
     """Messages in the middle of another batch are told as alone."""
     values = [b"x", None, b"\x00\x00\x00\x00\x07a", b"\x01" + GUID.bytes + b"b", b""]
-    found = frames_of(valued(values).slice(1, 3), "h", paths=False)
-    assert found.numbers.tolist() == [NULL, 0, 1]
-    assert found.frames == [Frame("7", 5), Frame(str(GUID), 17)]
+    frames = frames_of(valued(values).slice(1, 3), "h", paths=False)
+    assert frames.numbers.tolist() == [NULL, 0, 1]
+    assert frames.frames == [Frame("7", 5), Frame(str(GUID), 17)]

@@ -116,7 +116,7 @@ class TestProtobuf(DecoderContract):
 
 
 @pytest.mark.parametrize(
-    ("message", "said"),
+    ("message", "detail"),
     [
         (framed(1, b""), "id: string can't become int64; name: shop.Other has no such field"),
         (framed(1, b"", b"\x02\x06"), "has no message at path [3]"),
@@ -133,14 +133,14 @@ class TestProtobuf(DecoderContract):
         (framed(1, b"", b"\x04\x02\x02"), "name: message parts.Name can't become string"),
     ],
 )
-def test_a_schema_that_will_not_do(message: bytes, said: str) -> None:
+def test_a_schema_that_will_not_do(message: bytes, detail: str) -> None:
     """Each message that names it is a dead letter, with the id and why; no file is
     written where a name says.
     """
-    found = DECODER.open()(valued([message, framed(2, FLAT)]))
-    assert dead(found) == [(0, "schema", "incompatible_schema")]
-    assert said in found.dead_detail[0].as_py()
-    assert found.dead_detail[0].as_py().startswith(f"Schema id {message[4]}: ")
+    decoded = DECODER.open()(valued([message, framed(2, FLAT)]))
+    assert dead(decoded) == [(0, "schema", "incompatible_schema")]
+    assert detail in decoded.dead_detail[0].as_py()
+    assert decoded.dead_detail[0].as_py().startswith(f"Schema id {message[4]}: ")
     assert not Path("/tmp/evil.proto").exists()
 
 
@@ -160,18 +160,18 @@ def test_files_that_serializers_do_not_register(imported: str, field: str) -> No
     """
     schema = f'syntax = "proto3"; import "{imported}"; message A {{ int64 id = 1; {field} }}'
     kind = descriptors.message_type(descriptors.compiled_text(schema, (), "a test"), "A", "a test")
-    assert [of.name for of in kind.fields] == ["id", "name"]
-    other = ((imported, 'syntax = "proto2";'),)
+    assert [field.name for field in kind.fields] == ["id", "name"]
+    references = ((imported, 'syntax = "proto2";'),)
     with pytest.raises(SpecError, match="can't be compiled: windrow-schema"):
-        descriptors.compiled_text(schema, other, "a test")
+        descriptors.compiled_text(schema, references, "a test")
 
 
 def test_types_in_one_another() -> None:
     """Hundreds of them are no trouble: how deep a message goes is its own."""
-    found = DECODER.open()(
+    decoded = DECODER.open()(
         valued([framed(12, FLAT), framed(12, FLAT + text(9, text(1, b"\x0a\x00")))])
     )
-    assert found.rows.to_pylist() == [{"id": 5, "name": "a"}] * 2
+    assert decoded.rows.to_pylist() == [{"id": 5, "name": "a"}] * 2
 
 
 def test_columns_that_the_type_does_not_have() -> None:
@@ -187,12 +187,12 @@ def test_columns_that_the_type_does_not_have() -> None:
         Subjects(),
         registry=FixedRegistry(schemas),
     )
-    found = decoder.open()(
+    decoded = decoder.open()(
         valued([framed(0, number(2, 7)), framed(0, text(1, "x")), framed(1, text(2, "x"))])
     )
     none = {"name": None, "tags": None, "place": None}
-    assert found.rows.to_pylist() == [{"id": 7, **none}, {"id": 0, **none}]
-    assert found.dead_detail.to_pylist() == [
+    assert decoded.rows.to_pylist() == [{"id": 7, **none}, {"id": 0, **none}]
+    assert decoded.dead_detail.to_pylist() == [
         "Schema id 1: The columns can't come from the message type M: id: M has no such field",
     ]
 

@@ -59,9 +59,9 @@ def decoder(*schemas: Any, **more: Any) -> ConfluentDecoder:
     )
 
 
-def decoded(made: Any, *values: bytes) -> Decoded:
-    found: Decoded = made.open()(valued(values))
-    return found
+def decoded(confluent_decoder: Any, *values: bytes) -> Decoded:
+    batch: Decoded = confluent_decoder.open()(valued(values))
+    return batch
 
 
 @pytest.mark.parametrize(
@@ -71,28 +71,28 @@ def test_records_that_are_rows(records: tuple[str, ...]) -> None:
     """By their names, with a namespace or without: a message of another one with a
     field of that name is a dead letter.
     """
-    found = decoded(
+    batch = decoded(
         decoder(CREATED, CANCELLED, records=records),
         framed(1, ONE),
         framed(2, OTHER),
         framed(1, ONE),
     )
-    assert found.rows.to_pylist() == [{"id": 1, "name": "a"}] * 2
-    assert dead(found) == [(1, "schema", "other_record")]
+    assert batch.rows.to_pylist() == [{"id": 1, "name": "a"}] * 2
+    assert dead(batch) == [(1, "schema", "other_record")]
     assert (
-        found.dead_detail[0].as_py()
+        batch.dead_detail[0].as_py()
         == "Schema id 2: Expected a record that is a row, got shop.OrderCancelled"
     )
 
 
 def test_others_that_are_filtered() -> None:
     """They are counted, and no dead letters."""
-    found = decoded(
+    batch = decoded(
         decoder(CREATED, CANCELLED, records=("OrderCreated",), other_records="filter"),
         framed(2, OTHER),
         framed(1, ONE),
     )
-    assert (found.valid, found.filtered, dead(found)) == (1, 1, [])
+    assert (batch.valid, batch.filtered, dead(batch)) == (1, 1, [])
 
 
 def test_another_namespace_that_is_named() -> None:
@@ -136,13 +136,13 @@ def test_a_union_of_records() -> None:
         b"\x82\x00" + varint(6),
     ]
     messages = [framed(1, value) for value in values]
-    every = decoded(decoder(UNION), *messages)
-    assert every.rows.to_pylist() == [
+    all_records = decoded(decoder(UNION), *messages)
+    assert all_records.rows.to_pylist() == [
         {"id": 5, "name": None},
         {"id": None, "name": "a"},
         {"id": 6, "name": None},
     ]
-    assert [reason for _, _, reason in dead(every)] == ["other_record", *["not_avro"] * 4]
+    assert [reason for _, _, reason in dead(all_records)] == ["other_record", *["not_avro"] * 4]
     named = decoded(decoder(UNION, records=("OrderCreated",)), *messages)
     assert named.rows.to_pylist() == [{"id": 5, "name": None}, {"id": 6, "name": None}]
     assert dead(named)[0] == (1, "schema", "other_record")
@@ -160,21 +160,21 @@ def test_the_record_of_the_topics_subject(schemas: tuple[Any, ...]) -> None:
     """Where no names are told it is expected: the one that all versions there are, by a
     namespace or an alias of their own.
     """
-    made = decoder(*schemas[:2], {})
+    confluent_decoder = decoder(*schemas[:2], {})
     if schemas[1] is DELETED:
         with pytest.raises(
             SpecError, match=r"Subject t-value .* has several records: OrderCreated, UserDeleted"
         ) as refused:
-            made.prepared(["t"])
+            confluent_decoder.prepared(["t"])
         assert "decode.records: [NAME]" in refused.value.do
         return
-    expecting: Any = made.prepared(["t"]).decoder
+    expecting: Any = confluent_decoder.prepared(["t"]).decoder
     stray = WriterSchema("9", "AVRO", json.dumps(CANCELLED))
-    found = decoded(
+    batch = decoded(
         expecting.with_schemas([stray]), framed(2, varint(1) + text("a")), framed(9, OTHER)
     )
-    assert dead(found)[-1] == (1, "schema", "other_record")
-    assert 0 not in [index for index, _, reason in dead(found) if reason == "other_record"]
+    assert dead(batch)[-1] == (1, "schema", "other_record")
+    assert 0 not in [index for index, _, reason in dead(batch) if reason == "other_record"]
 
 
 def test_a_topic_without_a_subject() -> None:
@@ -199,29 +199,29 @@ def test_columns_that_say_the_schema(tmp_path: Path) -> None:
         "import pandera.polars as pa\nimport polars as pl\n\n\nclass Event(pa.DataFrameModel):\n   "
         " kind: pl.String\n    id: pl.Int64\n    schema_id: pl.String\n"
     )
-    asked: Any = {
+    options: Any = {
         "written_with": (("schema_id", "schema_id"), ("kind", "record")),
         "records": ("OrderCreated", "OrderCancelled"),
     }
-    made = replace(
-        decoder(CREATED, CANCELLED, **asked), model=ModelReference("models.py:Event", tmp_path)
+    confluent_decoder = replace(
+        decoder(CREATED, CANCELLED, **options), model=ModelReference("models.py:Event", tmp_path)
     )
-    found = decoded(made, framed(2, OTHER), framed(1, ONE), framed(1, b""))
-    assert found.rows.to_pylist() == [
+    batch = decoded(confluent_decoder, framed(2, OTHER), framed(1, ONE), framed(1, b""))
+    assert batch.rows.to_pylist() == [
         {"kind": "shop.OrderCancelled", "id": 1, "schema_id": "2"},
         {"kind": "shop.OrderCreated", "id": 1, "schema_id": "1"},
     ]
     with pytest.raises(
         SpecError, match=r"decode\.written_with names id: the schema has no such String column"
     ):
-        _ = replace(made, written_with=(("id", "record"),)).columns
+        _ = replace(confluent_decoder, written_with=(("id", "record"),)).columns
     (tmp_path / "models.py").write_text(
         "import pandera.polars as pa\nimport polars as pl\n\n\nclass Only(pa.DataFrameModel):\n   "
         " kind: pl.String\n"
     )
     with pytest.raises(SpecError, match="names all columns of the value"):
         _ = replace(
-            made,
+            confluent_decoder,
             model=ModelReference("models.py:Only", tmp_path),
             written_with=(("kind", "record"),),
         ).columns
@@ -238,7 +238,7 @@ message Deleted { int64 id = 1; string message = 5; }
 def test_protobuf_messages() -> None:
     """The one that a message names by its index counts, with its full name."""
     registry = FixedRegistry((WriterSchema("1", "PROTOBUF", PROTO),))
-    made = ConfluentDecoder(
+    confluent_decoder = ConfluentDecoder(
         ModelReference("models.py:Named", AVRO),
         ProtobufPayloads(),
         Subjects(),
@@ -246,14 +246,14 @@ def test_protobuf_messages() -> None:
         registry=registry,
     )
     values = [framed(1, path + b"\x08\x05") for path in (b"\x00", b"\x02\x02", b"\x04\x00\x00")]
-    found = decoded(made, *values)
-    assert found.rows.to_pylist() == [{"id": 5, "name": ""}]
-    assert dead(found) == [(1, "schema", "other_record"), (2, "schema", "other_record")]
-    assert found.dead_detail[1].as_py().endswith("got shop.Created.Line")
+    batch = decoded(confluent_decoder, *values)
+    assert batch.rows.to_pylist() == [{"id": 5, "name": ""}]
+    assert dead(batch) == [(1, "schema", "other_record"), (2, "schema", "other_record")]
+    assert batch.dead_detail[1].as_py().endswith("got shop.Created.Line")
     with pytest.raises(SpecError, match="has several records: Created, Deleted"):
-        ConfluentDecoder(made.model, ProtobufPayloads(), Subjects(), registry=registry).prepared(
-            ["t"]
-        )
+        ConfluentDecoder(
+            confluent_decoder.model, ProtobufPayloads(), Subjects(), registry=registry
+        ).prepared(["t"])
 
 
 def test_messages_of_a_proto_file() -> None:

@@ -45,8 +45,8 @@ JSON_SCHEMA = json.dumps(
 @pytest.fixture
 def client(schema_registry: RegistryServer) -> Iterator[SchemaRegistryClient]:
     """confluent-kafka's, by itself."""
-    with SchemaRegistryClient({"url": schema_registry.url, "timeout": 10}) as made:
-        yield made
+    with SchemaRegistryClient({"url": schema_registry.url, "timeout": 10}) as registry_client:
+        yield registry_client
 
 
 def read(
@@ -59,9 +59,9 @@ def read(
         Subjects(),
         registry=Registry(schema_registry.url),
     )
-    found = decoder.open()(valued(messages, None, headers))
-    assert found.dead_detail.to_pylist() == []
-    rows: list[Any] = found.rows.to_pylist()
+    decoded = decoder.open()(valued(messages, None, headers))
+    assert decoded.dead_detail.to_pylist() == []
+    rows: list[Any] = decoded.rows.to_pylist()
     return rows
 
 
@@ -73,8 +73,18 @@ def test_avro(
     conf = {"schema.id.serializer": header_schema_id_serializer} if in_header else {}
     serialize = AvroSerializer(client, FLAT, conf=conf)
     context = [SerializationContext("t", MessageField.VALUE, headers=[]) for _ in ROWS]
-    messages = [serialize(row, of) for row, of in zip(ROWS, context, strict=True)]
-    assert read(schema_registry, AvroPayloads(), messages, [of.headers for of in context]) == ROWS
+    messages = [
+        serialize(row, message_context) for row, message_context in zip(ROWS, context, strict=True)
+    ]
+    assert (
+        read(
+            schema_registry,
+            AvroPayloads(),
+            messages,
+            [message_context.headers for message_context in context],
+        )
+        == ROWS
+    )
     assert in_header == bool(context[0].headers)
     assert AvroDeserializer(client)(messages[0], context[0]) == ROWS[0]
 
@@ -105,9 +115,9 @@ def test_json(schema_registry: RegistryServer, client: SchemaRegistryClient) -> 
     """Behind the id, which isn't asked for."""
     serialize = JSONSerializer(JSON_SCHEMA, client)
     messages = [serialize(row, SerializationContext("t", MessageField.VALUE)) for row in ROWS]
-    asked = len(schema_registry.asked)
+    request_count = len(schema_registry.asked)
     assert read(schema_registry, JsonPayloads(), messages) == ROWS
-    assert len(schema_registry.asked) == asked
+    assert len(schema_registry.asked) == request_count
 
 
 def test_what_the_client_expects_of_a_registry(client: SchemaRegistryClient) -> None:

@@ -61,7 +61,7 @@ class TestOneColumn(DecoderContract):
             b"'" + b"'" * (4 << 20),
             b";" * (4 << 20),
         ]
-        found = self.decoded(decoder, [b"a", *monsters, b"b"])
-        assert found.row_index.to_pylist()[0] == 0
-        assert found.rows["text"].to_pylist()[-1] == "b"
-        assert set(found.dead_reason.to_pylist()) <= {"not_csv", "field_count"}
+        decoded = self.decoded(decoder, [b"a", *monsters, b"b"])
+        assert decoded.row_index.to_pylist()[0] == 0
+        assert decoded.rows["text"].to_pylist()[-1] == "b"
+        assert set(decoded.dead_reason.to_pylist()) <= {"not_csv", "field_count"}

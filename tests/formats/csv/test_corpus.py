@@ -22,9 +22,11 @@ ORDERS = RowDecoder(
 
 def became(lines: list[bytes]) -> list[object]:
     """A row's values, or a reason, for each line."""
-    found = verdicts(ORDERS.open()(valued(lines)))
+    verdict_by_index = verdicts(ORDERS.open()(valued(lines)))
     return [
-        tuple(one.values()) if isinstance(one := found[i][0], dict) else one[1]
+        tuple(verdict.values())
+        if isinstance(verdict := verdict_by_index[i][0], dict)
+        else verdict[1]
         for i in range(len(lines))
     ]
 

@@ -98,7 +98,7 @@ def test_timestamps_without_an_offset_or_finer_than_a_microsecond() -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "message"),
     [
         ({"zone": "Berlin"}, "must be the name of a time zone"),
         ({"zone": "UTC", "timestamps": "epoch_s"}, "goes with timestamps that are text"),
@@ -110,9 +110,9 @@ def test_timestamps_without_an_offset_or_finer_than_a_microsecond() -> None:
         ({"escape": '"'}, "is the same as quote"),
     ],
 )
-def test_characters_that_can_not_be(options: dict[str, Any], said: str) -> None:
+def test_characters_that_can_not_be(options: dict[str, Any], message: str) -> None:
     """Each has one meaning, and a setting that would have none is a mistake."""
-    with pytest.raises(ValidationError, match=said):
+    with pytest.raises(ValidationError, match=message):
         CsvSection.model_validate({"schema": "a.b:C", **options})
 
 
@@ -124,10 +124,10 @@ def test_tombstones_and_empty_messages() -> None:
         ("dead", [(0, "value", "tombstone"), (1, "schema", "field_count")], 0),
         ("drop", [(1, "schema", "field_count")], 1),
     ):
-        found = RowDecoder(
+        decoded = RowDecoder(
             ModelReference("models.py:Order", HERE), CsvEncoding(), on_null=on_null
         ).open()(valued([None, b""]))  # type: ignore[arg-type]
-        assert (dead(found), found.dropped) == (letters, dropped)
+        assert (dead(decoded), decoded.dropped) == (letters, dropped)
 
 
 def test_a_schema_that_is_no_line() -> None:

@@ -31,7 +31,7 @@ def ours(text: str, dialect: Dialect) -> list[str] | None:
         return None
 
 
-def theirs(text: str, dialect: Dialect) -> list[str] | None:
+def read_by_library(text: str, dialect: Dialect) -> list[str] | None:
     """As the standard library reads a file of this one line.
 
     Behind an escaped line break the library waits for another line: an empty one comes.
@@ -70,9 +70,9 @@ def test_a_line_is_what_the_standard_library_makes_of_it(
             max_size=12,
         )
     )
-    mine, library = ours(text, dialect), theirs(text, dialect)
-    if mine is not None:
-        assert mine == library
+    windrow_fields, library = ours(text, dialect), read_by_library(text, dialect)
+    if windrow_fields is not None:
+        assert windrow_fields == library
     elif library is not None:
         assert {"\r", "\n"} & {*text} or text.endswith(str(dialect.escape))
 
@@ -82,7 +82,7 @@ def test_a_line_is_what_the_standard_library_makes_of_it(
 def test_an_escaped_line_break_in_the_last_field(end: str, newline: str) -> None:
     """It is a part of the field, and the line may end behind it."""
     text, dialect = f"a^-{end}{newline}", Dialect("^", "]", "-")
-    assert ours(text, dialect) == theirs(text, dialect) == ["a", end]
+    assert ours(text, dialect) == read_by_library(text, dialect) == ["a", end]
 
 
 @pytest.mark.parametrize("dialect", DIALECTS, ids=repr)
@@ -117,7 +117,7 @@ def written(fields: list[str], dialect: Dialect) -> str:
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "detail"),
     [
         ('a,"b', "a quote that is never closed in the field that begins at character 2"),
         (
@@ -136,11 +136,14 @@ def written(fields: list[str], dialect: Dialect) -> str:
         ),
     ],
 )
-def test_what_is_wrong_with_a_line(text: str, said: str) -> None:
+def test_what_is_wrong_with_a_line(text: str, detail: str) -> None:
     """It is told with where the field begins, and never with what stands there."""
     with pytest.raises(RefusedValueError) as refused:
         Lines(Dialect()).pieces(text, 5)
-    assert (refused.value.reason, refused.value.detail) == ("not_csv", f"CSV is malformed: {said}")
+    assert (refused.value.reason, refused.value.detail) == (
+        "not_csv",
+        f"CSV is malformed: {detail}",
+    )
 
 
 def test_fields_beyond_the_columns_are_not_looked_at() -> None:

@@ -140,9 +140,9 @@ def field(r: random.Random, name: str, form: str) -> str:
     if kind < 0.02:
         return r.choice(ODD)
     if name in {"at", "ms"}:
-        at = PLAIN.get(form, "17") if name == "at" else "1767603600000"
+        instant = PLAIN.get(form, "17") if name == "at" else "1767603600000"
         text = f"{r.choice(DAYS)}{r.choice('TTt ')}{r.choice(CLOCKS)}{r.choice(OFFSETS)}"
-        return at if kind < 0.9 else r.choice([text, *EPOCHS])
+        return instant if kind < 0.9 else r.choice([text, *EPOCHS])
     if name in TEXTS:
         return r.choice(TEXTS[name][:2] if kind < 0.9 else TEXTS[name])
     return r.choice(["1", "12", "-7"] if kind < 0.9 else NUMBERS)
@@ -152,35 +152,37 @@ def strictly(
     lines: list[bytes | None], dialect: Dialect, reading: Reading, columns: Columns = COLUMNS
 ) -> list[list[Any] | None]:
     """Each line's values by the strict way, as Arrow has them; None for a line that is refused."""
-    strict, found = StrictLine(columns, dialect, reading), []
+    strict, rows = StrictLine(columns, dialect, reading), []
     for line in lines:
         try:
             values = strict.decode(line) if line is not None else None
         except RefusedValueError:
             values = None
-        found.append(
+        rows.append(
             values
             and [
                 pa.array([v], f.type)[0].as_py()
                 for v, f in zip(values, columns.arrow_schema, strict=True)
             ]
         )
-    return found
+    return rows
 
 
-def same(one: Any, other: Any) -> bool:
+def same(first: Any, second: Any) -> bool:
     """Equal to the bit: 0.0 is not -0.0."""
-    return repr(one) == repr(other)
+    return repr(first) == repr(second)
 
 
-def held(lines: list[bytes | None], dialect: Dialect, reading: Reading) -> tuple[int, int]:
+def check_promise(lines: list[bytes | None], dialect: Dialect, reading: Reading) -> tuple[int, int]:
     """Prove the promise for each line; how many are taken by the fast way, and how many
     are rows.
     """
     truth = strictly(lines, dialect, reading)
-    taken = CsvPass(COLUMNS, dialect, reading).decode(pa.array(lines, pa.binary()))
-    made = [list(values) for values in zip(*(c.to_pylist() for c in taken.columns), strict=True)]
-    assert same(made, [truth[i] for i in np.flatnonzero(taken.mask)])
+    fast_rows = CsvPass(COLUMNS, dialect, reading).decode(pa.array(lines, pa.binary()))
+    fast_values = [
+        list(values) for values in zip(*(c.to_pylist() for c in fast_rows.columns), strict=True)
+    ]
+    assert same(fast_values, [truth[i] for i in np.flatnonzero(fast_rows.mask)])
     decoded = csv_batch_decoder(COLUMNS, dialect, reading).decode(
         pa.array(lines, pa.binary()), "dead"
     )
@@ -189,7 +191,7 @@ def held(lines: list[bytes | None], dialect: Dialect, reading: Reading) -> tuple
         [row for row in truth if row is not None],
     )
     assert decoded.row_index.to_pylist() == [i for i, row in enumerate(truth) if row is not None]
-    return len(made), len(decoded.row_index)
+    return len(fast_values), len(decoded.row_index)
 
 
 @pytest.mark.parametrize("reading", READINGS, ids=lambda reading: reading.timestamps)
@@ -201,22 +203,22 @@ def test_what_is_taken_is_what_the_strict_way_takes(
     whole gives the strict way's verdicts.
     """
     count = examples(2_000)
-    taken, rows = held(
+    taken_count, rows = check_promise(
         [_line(dice, dialect, reading.timestamps) for _ in range(count)], dialect, reading
     )
-    assert taken > count / 10, "too few lines are taken to show anything"
-    assert rows > taken or count < 2_000, "no line is left to the strict way"
+    assert taken_count > count / 10, "too few lines are taken to show anything"
+    assert rows > taken_count or count < 2_000, "no line is left to the strict way"
 
 
 @pytest.mark.parametrize("reading", READINGS, ids=lambda reading: reading.timestamps)
 def test_every_odd_field_in_every_column(reading: Reading) -> None:
     """One field after the other is each of the odd ones, where all others are plain."""
     names = [column.name for column in COLUMNS.columns]
-    at = PLAIN.get(reading.timestamps, "17")
+    instant = PLAIN.get(reading.timestamps, "17")
     plain = {
         **dict.fromkeys(names, "1"),
         "text": "a",
-        "at": at,
+        "at": instant,
         "ms": "17",
         "day": "2026-01-05",
         "fine": "true",
@@ -234,7 +236,7 @@ def test_every_odd_field_in_every_column(reading: Reading) -> None:
         for name in names
         for odd in (fields + instants if name == "at" else fields)
     ]
-    assert held(lines, Dialect(), reading)[0] > 100
+    assert check_promise(lines, Dialect(), reading)[0] > 100
 
 
 def _line(r: random.Random, dialect: Dialect, form: str) -> bytes | None:
@@ -305,8 +307,8 @@ def test_what_is_written_is_read(rows: list[dict[str, Any]]) -> None:
         pa.array(lines, pa.binary()), "dead"
     )
     assert decoded.dead_detail.to_pylist() == []
-    for found, row in zip(decoded.rows.to_pylist(), rows, strict=True):
-        assert {name: value for name, value in found.items() if name != "single"} == {
+    for read_row, row in zip(decoded.rows.to_pylist(), rows, strict=True):
+        assert {name: value for name, value in read_row.items() if name != "single"} == {
             n: v for n, v in row.items() if n != "single"
         }
 
@@ -333,11 +335,11 @@ def test_most_lines_go_the_fast_way() -> None:
         b"\xef\xbb\xbf1,a,2,x",
         b"1,a,2,x\n\n",
     ]
-    taken = CsvPass(Columns.of(Order), Dialect(), Reading()).decode(
+    fast_rows = CsvPass(Columns.of(Order), Dialect(), Reading()).decode(
         pa.array([*lines, *slow, None], pa.binary())
     )
-    assert taken.mask.tolist() == [True] * len(lines) + [False] * (len(slow) + 1)
-    assert taken.columns[1].to_pylist()[-1] == 'a"b,"'
+    assert fast_rows.mask.tolist() == [True] * len(lines) + [False] * (len(slow) + 1)
+    assert fast_rows.columns[1].to_pylist()[-1] == 'a"b,"'
 
 
 def test_a_part_of_a_batch_is_judged_as_the_whole() -> None:

@@ -262,7 +262,7 @@ INSERTED = (
 def documents(n: int, seed: int) -> list[bytes]:
     """n documents, about half of them whole."""
     r = random.Random(seed)
-    return [_mutated(r, _document(r)) if r.random() < 0.3 else _document(r) for _ in range(n)]
+    return [_mutate(r, _document(r)) if r.random() < 0.3 else _document(r) for _ in range(n)]
 
 
 def _document(r: random.Random) -> bytes:
@@ -280,15 +280,15 @@ def _value(r: random.Random, key: str) -> str:
     return r.choice(LITERALS) if r.random() < 0.15 else r.choice(fitting)
 
 
-def _mutated(r: random.Random, document: bytes) -> bytes:
-    at = r.randrange(len(document) + 1)
+def _mutate(r: random.Random, document: bytes) -> bytes:
+    position = r.randrange(len(document) + 1)
     kind = r.randrange(5)
     if kind == 0:
-        return document[:at] + r.choice(INSERTED) + document[at:]
+        return document[:position] + r.choice(INSERTED) + document[position:]
     if kind == 1:
-        return document[:at]
+        return document[:position]
     if kind == 2:
-        return document[:at] + document[at + 1 :]
+        return document[:position] + document[position + 1 :]
     if kind == 3:
         return document + r.choice((b" ", b"\n", b"\x00", b"{}", b" x", b",", document))
     return r.choice(

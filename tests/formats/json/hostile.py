@@ -23,15 +23,15 @@ from windrow.ingest.formats.shared.refusal import RefusedValueError
 from windrow.ingest.schema.columns import Columns
 
 
-def _id(field: str, head: bytes, again: bytes, tail: bytes = b"") -> Callable[[int], bytes]:
-    """A document whose one field is `head`, then `again` as often as it takes, then `tail`."""
+def _id(field: str, head: bytes, repeated: bytes, tail: bytes = b"") -> Callable[[int], bytes]:
+    """A document whose one field is `head`, then `repeated` as often as it takes, then `tail`."""
     return lambda n: (
-        b'{"id":1,"' + field.encode() + b'":' + head + again * (n // len(again)) + tail + b"}"
+        b'{"id":1,"' + field.encode() + b'":' + head + repeated * (n // len(repeated)) + tail + b"}"
     )
 
 
-def _raw(head: bytes, again: bytes, tail: bytes = b"") -> Callable[[int], bytes]:
-    return lambda n: head + again * (n // len(again)) + tail
+def _raw(head: bytes, repeated: bytes, tail: bytes = b"") -> Callable[[int], bytes]:
+    return lambda n: head + repeated * (n // len(repeated)) + tail
 
 
 OPEN = b"[" * 60 + b'"' + b"[" * 60
@@ -129,7 +129,7 @@ def main(size: int) -> None:
     """The reason of each family, or null for a row: the strict way's for a message of
     `size`, the decoder's for one that both ways see.
     """
-    found = {}
+    reasons_by_family = {}
     for model, unknown in ((Scalars, "ignore"), (Nested, "dead")):
         strict, machine = (
             StrictJson(Columns.of(model), Reading(unknown=unknown)),
@@ -137,11 +137,11 @@ def main(size: int) -> None:
         )
         for name, family in FAMILIES.items():
             decoded = machine.decode(pa.array([family(size // 5)], pa.binary()), "dead")
-            found[f"{name}: {model.__name__}"] = [
+            reasons_by_family[f"{name}: {model.__name__}"] = [
                 _refusal(strict, family(size)),
                 next(iter(decoded.dead_reason.to_pylist()), None),
             ]
-    print(json.dumps(found))
+    print(json.dumps(reasons_by_family))
 
 
 def peak(size: int, count: int, family: str) -> None:

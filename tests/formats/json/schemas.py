@@ -78,9 +78,11 @@ TEXTS = (
 )
 
 
-def columns_of(r: random.Random, most: int = 8) -> Columns:
+def columns_of(r: random.Random, max_columns: int = 8) -> Columns:
     """Some columns of any types, at times nested; each is nullable but for a few."""
-    names = r.sample([*NAMES, *(f"field_{i}" for i in range(most))], r.randint(1, most))
+    names = r.sample(
+        [*NAMES, *(f"field_{i}" for i in range(max_columns))], r.randint(1, max_columns)
+    )
     return Columns(tuple(_column(r, name) for name in names))
 
 
@@ -114,7 +116,7 @@ def document(r: random.Random, columns: Columns, odd: float = 0.02) -> bytes:
     return style.document(fields)
 
 
-def mutated(r: random.Random, document: bytes) -> bytes:
+def mutate(r: random.Random, document: bytes) -> bytes:
     """The document with one to three small changes of its bytes, or with more before or
     behind it.
     """
@@ -123,59 +125,59 @@ def mutated(r: random.Random, document: bytes) -> bytes:
     return document
 
 
-def _at(r: random.Random, document: bytes) -> int:
+def _random_position(r: random.Random, document: bytes) -> int:
     return r.randrange(len(document) + 1)
 
 
-def _inserted(r: random.Random, document: bytes) -> bytes:
-    at = _at(r, document)
+def _insert(r: random.Random, document: bytes) -> bytes:
+    position = _random_position(r, document)
     return (
-        document[:at]
+        document[:position]
         + r.choice(
             (*INSERTED, b"{", b"[", b"-", b"e5", b".", b"0", b"\\u12", b"\\ud83d", b'","', b'":1,"')
         )
-        + document[at:]
+        + document[position:]
     )
 
 
-def _swapped(r: random.Random, document: bytes) -> bytes:
-    at, other = sorted((_at(r, document), _at(r, document)))
+def _swap(r: random.Random, document: bytes) -> bytes:
+    position, end = sorted((_random_position(r, document), _random_position(r, document)))
     return (
-        document[:at]
-        + document[other : other + 1]
-        + document[at + 1 : other]
-        + document[at : at + 1]
-        + document[other + 1 :]
+        document[:position]
+        + document[end : end + 1]
+        + document[position + 1 : end]
+        + document[position : position + 1]
+        + document[end + 1 :]
     )
 
 
 def _any_byte(r: random.Random, document: bytes) -> bytes:
-    at = _at(r, document)
-    return document[:at] + bytes([r.randrange(256)]) + document[at + 1 :]
+    position = _random_position(r, document)
+    return document[:position] + bytes([r.randrange(256)]) + document[position + 1 :]
 
 
 def _with_literal(r: random.Random, document: bytes) -> bytes:
     """Another value in the place of what stands behind some colon."""
     parts = document.split(b":")
-    at = r.randrange(len(parts))
-    return b":".join([*parts[:at], r.choice(LITERALS).encode(), *parts[at + 1 :]])
+    position = r.randrange(len(parts))
+    return b":".join([*parts[:position], r.choice(LITERALS).encode(), *parts[position + 1 :]])
 
 
-def _repeated(r: random.Random, document: bytes) -> bytes:
+def _repeat(r: random.Random, document: bytes) -> bytes:
     """A stretch of it twice, as keys twice or a bracket too many."""
-    at, other = sorted((_at(r, document), _at(r, document)))
-    return document[:other] + document[at:other] + document[other:]
+    position, end = sorted((_random_position(r, document), _random_position(r, document)))
+    return document[:end] + document[position:end] + document[end:]
 
 
 MUTATIONS: tuple[Callable[[random.Random, bytes], bytes], ...] = (
-    _inserted,
-    _inserted,
-    _swapped,
+    _insert,
+    _insert,
+    _swap,
     _any_byte,
     _with_literal,
-    _repeated,
-    lambda r, d: d[: _at(r, d)],
-    lambda r, d: d[: (at := _at(r, d))] + d[at + 1 :],
+    _repeat,
+    lambda r, d: d[: _random_position(r, d)],
+    lambda r, d: d[: (position := _random_position(r, d))] + d[position + 1 :],
     lambda r, d: d + r.choice((b" ", b"\n", b"\x00", b"{}", b" x", b",", b"}", d)),
     lambda r, d: r.choice((b"\xef\xbb\xbf", b"\xff\xfe", b" ", b"[", b"\n")) + d,
     lambda r, d: (
@@ -323,11 +325,11 @@ class _Style:
 
     def _decimal(self, precision: int, scale: int) -> str:
         r = self._r
-        whole = str(r.randrange(10 ** r.randint(0, precision - scale)))
+        integer_digits = str(r.randrange(10 ** r.randint(0, precision - scale)))
         fraction = "".join(r.choice("0123456789") for _ in range(r.randint(0, scale)))
         text = (
             r.choice(("", "-"))
-            + whole
+            + integer_digits
             + (f".{fraction}" if fraction else "")
             + ("0" if fraction and r.random() < 0.2 else "")
         )

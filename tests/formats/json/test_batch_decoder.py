@@ -33,14 +33,14 @@ def decoded(machine: BatchDecoder, messages: list[bytes]) -> Decoded:
     return machine.decode(pa.array(messages, pa.binary()), "dead")
 
 
-def verdicts(found: Decoded) -> tuple[Any, ...]:
+def verdicts(batch: Decoded) -> tuple[Any, ...]:
     """All that a batch came to, comparable."""
     return (
-        repr(found.rows.to_pylist()),
-        found.row_index,
-        found.dead_index,
-        found.dead_reason,
-        found.dead_detail,
+        repr(batch.rows.to_pylist()),
+        batch.row_index,
+        batch.dead_index,
+        batch.dead_reason,
+        batch.dead_detail,
     )
 
 
@@ -89,9 +89,14 @@ def test_no_message_of_a_megabyte_takes_more_than_linear_time() -> None:
     """Every family of hostile messages ends, with the same verdict for a large message
     and, by both ways, for a smaller one.
     """
-    found = hostile(str(1 << 20))
-    assert {name: reasons for name, reasons in found.items() if reasons[0] != reasons[1]} == {}
-    assert found["unterminated string with escaped quotes: Scalars"] == ["not_json", "not_json"]
+    reasons_by_family = hostile(str(1 << 20))
+    assert {
+        name: reasons for name, reasons in reasons_by_family.items() if reasons[0] != reasons[1]
+    } == {}
+    assert reasons_by_family["unterminated string with escaped quotes: Scalars"] == [
+        "not_json",
+        "not_json",
+    ]
 
 
 @pytest.mark.some(1)
@@ -126,8 +131,8 @@ def test_where_the_pass_fails_the_strict_way_judges_alone(
     messages = documents(300, 1)
     columns = Columns.of(Scalars)
     both = json_batch_decoder(columns)
-    alone = BatchDecoder(columns.arrow_schema, Failing(error), both.strict)
-    assert verdicts(decoded(alone, messages)) == verdicts(decoded(both, messages))
+    strict_only = BatchDecoder(columns.arrow_schema, Failing(error), both.strict)
+    assert verdicts(decoded(strict_only, messages)) == verdicts(decoded(both, messages))
     assert [record.getMessage() for record in caplog.records] == [
         f"A batch is decoded slowly: the fast way failed with {type(error).__name__}."
     ]
@@ -143,8 +148,8 @@ def test_the_strict_way_counts_truncated_timestamps() -> None:
         for a, b in ((fine, fine), (coarse, coarse), (coarse, fine))
     ]
     both = json_batch_decoder(columns)
-    alone = BatchDecoder(columns.arrow_schema, Failing(MemoryError()), both.strict)
-    for decoder in (alone, both):
+    strict_only = BatchDecoder(columns.arrow_schema, Failing(MemoryError()), both.strict)
+    for decoder in (strict_only, both):
         assert decoded(decoder, messages).cut.tolist() == [0, 2]
 
 
@@ -154,15 +159,15 @@ def test_memory_for_a_large_message_is_given_back() -> None:
     """
     fast = JsonPass(Columns.of(Nested))
 
-    def taken(*messages: bytes) -> None:
+    def take_all(*messages: bytes) -> None:
         assert fast.decode(pa.array(messages, pa.binary())).mask.all()
 
-    taken(b'{"id":1,"tags":[' + b'"",' * (KEPT + 1) + b'""],"more":"' + b"x" * 3 * KEPT + b'"}')
+    take_all(b'{"id":1,"tags":[' + b'"",' * (KEPT + 1) + b'""],"more":"' + b"x" * 3 * KEPT + b'"}')
     assert (fast.entries.nbytes, fast.keys.nbytes) == (0, 0)
-    taken(*[b'{"id":1,"tags":["a"]}'] * 100)
-    kept = fast.entries
-    taken(*[b'{"id":1,"tags":["a"]}'] * 100)
-    assert fast.entries is kept
+    take_all(*[b'{"id":1,"tags":["a"]}'] * 100)
+    kept_entries = fast.entries
+    take_all(*[b'{"id":1,"tags":["a"]}'] * 100)
+    assert fast.entries is kept_entries
 
 
 @pytest.mark.parametrize(
@@ -184,21 +189,21 @@ def test_a_message_that_the_strict_way_fails_on_is_a_dead_letter(
         if message == b"bad":
             raise error
 
-    found = decoded(without_pass(refuse), [b'{"id":1}', b"bad", b'{"id":2}'])
+    batch = decoded(without_pass(refuse), [b'{"id":1}', b"bad", b'{"id":2}'])
     assert (
-        found.row_index.to_pylist(),
-        found.dead_index.to_pylist(),
-        found.dead_reason.to_pylist(),
+        batch.row_index.to_pylist(),
+        batch.dead_index.to_pylist(),
+        batch.dead_reason.to_pylist(),
     ) == ([0, 2], [1], [reason])
-    assert "hunter2" not in found.dead_detail.to_pylist()[0]
+    assert "hunter2" not in batch.dead_detail.to_pylist()[0]
 
 
 def test_a_value_that_its_column_can_not_hold_is_a_dead_letter() -> None:
     """Also where only the table's type shows it, after the strict way has passed it."""
     row: list[Any] = ["x", *[None] * (len(Columns.of(Nested).columns) - 1)]
-    found = decoded(
+    batch = decoded(
         without_pass(lambda message: row if b"9" in message else None),
         [b'{"id":1}', b'{"id":9}', b'{"id":2}'],
     )
-    assert (found.rows.column("id").to_pylist(), found.row_index.to_pylist()) == ([1, 2], [0, 2])
-    assert (found.dead_index.to_pylist(), found.dead_reason.to_pylist()) == ([1], ["undecodable"])
+    assert (batch.rows.column("id").to_pylist(), batch.row_index.to_pylist()) == ([1, 2], [0, 2])
+    assert (batch.dead_index.to_pylist(), batch.dead_reason.to_pylist()) == ([1], ["undecodable"])

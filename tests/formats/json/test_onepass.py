@@ -49,10 +49,14 @@ class Both(onepass.Both):
 
     def compare(self, messages: Sequence[bytes]) -> tuple[int, int]:
         self.cut.clear()
-        told = super().compare(messages)
-        cut = [one for one, fast in zip(self.cut, self.taken.mask.tolist(), strict=True) if fast]
-        assert len(self.taken.truncated) == sum(cut)
-        return told
+        counts = super().compare(messages)
+        cut = [
+            is_cut
+            for is_cut, fast in zip(self.cut, self.fast_rows.mask.tolist(), strict=True)
+            if fast
+        ]
+        assert len(self.fast_rows.truncated) == sum(cut)
+        return counts
 
     def strictly(self, message: bytes) -> list[Any] | str:
         self.strict.truncation.done = False
@@ -64,7 +68,7 @@ class Both(onepass.Both):
 WAYS: dict[Unknown, Both] = {unknown: Both(COLUMNS, unknown) for unknown in ("ignore", "dead")}
 
 
-def one(kind: pa.DataType, epoch: str | None = None) -> Both:
+def both_of(kind: pa.DataType, epoch: str | None = None) -> Both:
     """For a single column `a`."""
     return Both(Columns((Column("a", kind, nullable=True, epoch=epoch),)), "ignore")
 
@@ -88,9 +92,15 @@ def test_any_schema_with_any_documents(part: int, dice: random.Random) -> None:
     for _ in range(DOCUMENTS // 100):
         columns = schemas.columns_of(dice, dice.choice((3, 8, 8, 30)))
         both = Both(columns, dice.choice(("ignore", "dead")))
-        whole = [schemas.document(dice, columns) for _ in range(50)]
+        whole_documents = [schemas.document(dice, columns) for _ in range(50)]
         counts = both.compare(
-            dice.sample([*whole, *(schemas.mutated(dice, document) for document in whole)], 100)
+            dice.sample(
+                [
+                    *whole_documents,
+                    *(schemas.mutate(dice, document) for document in whole_documents),
+                ],
+                100,
+            )
         )
         fast, rows = fast + counts[0], rows + counts[1]
     # how many numbers there are that only the strict way tells, the dice say
@@ -128,7 +138,7 @@ def test_timestamps_of_each_form(form: TimestampForm, data: st.DataObject) -> No
         "ignore",
         Reading(form),
     )
-    own = st.from_regex(re.compile(SPELT[form], re.ASCII), fullmatch=True)
+    fitting = st.from_regex(re.compile(SPELT[form], re.ASCII), fullmatch=True)
     others = [
         st.from_regex(re.compile(spelt, re.ASCII), fullmatch=True) for spelt in SPELT.values()
     ]
@@ -142,11 +152,11 @@ def test_timestamps_of_each_form(form: TimestampForm, data: st.DataObject) -> No
     ]
     odd = st.one_of(*others, st.sampled_from(broken))
 
-    def written(of: st.SearchStrategy[str]) -> bytes:
-        return f'{{"a":{data.draw(of)},"b":{{"x":{data.draw(of)}}},"c":[{data.draw(of)},null]}}'.encode()  # noqa: E501
+    def written(strategy: st.SearchStrategy[str]) -> bytes:
+        return f'{{"a":{data.draw(strategy)},"b":{{"x":{data.draw(strategy)}}},"c":[{data.draw(strategy)},null]}}'.encode()  # noqa: E501
 
-    assert both.compare([written(own) for _ in range(3)]) == (3, 3)
-    fast, rows = both.compare([written(odd | own) for _ in range(3)])
+    assert both.compare([written(fitting) for _ in range(3)]) == (3, 3)
+    fast, rows = both.compare([written(odd | fitting) for _ in range(3)])
     assert fast == rows
 
 
@@ -238,11 +248,11 @@ def test_objects_and_lists_as_texts() -> None:
         Reading(lenient=True),
     )
     values = ['{"a": 1}', "[ ]", '[{"x":"\\u00e9 é"},\t-0.50,null]', '"y"', "null", "{}"]
-    whole = [
+    whole_documents = [
         f'{{"a":{v},"b":[{v},{v}],"c":{{"k":{v}}},"d":{{"x":{v}}},"e":{{"k":{v}}}}}'.encode()
         for v in values
     ]
-    assert both.compare(whole) == (6, 6)
+    assert both.compare(whole_documents) == (6, 6)
     assert both.strict.decode(b'{"a": {"b" : [1.50, "\\n"]} }')[0] == '{"b" : [1.50, "\\n"]}'
     broken = [
         '{"a":1,"a":2}',
@@ -278,43 +288,49 @@ def test_days_and_bytes_of_decimals(seed: int) -> None:
             "e": pa.list_(pa.date32()),
         }
         both = Both(
-            Columns(tuple(Column(name, each, nullable=True) for name, each in nested.items())),
+            Columns(
+                tuple(
+                    Column(name, column_type, nullable=True) for name, column_type in nested.items()
+                )
+            ),
             "dead",
             forms,
         )
 
-        def written(whole: bool, of: pa.DataType = kind, dice: random.Random = dice) -> str:
+        def written(
+            is_whole: bool, decimal_type: pa.DataType = kind, dice: random.Random = dice
+        ) -> str:
             octets = (
-                dice.randrange(10 ** dice.randrange(of.precision - 3))
+                dice.randrange(10 ** dice.randrange(decimal_type.precision - 3))
                 .to_bytes(16, "big", signed=True)
                 .lstrip(b"\0")
                 or b"\0"
             )
             octets = octets if octets[0] < 128 else b"\0" + octets
             text = base64.b64encode(
-                octets if whole else dice.randbytes(dice.randrange(19))
+                octets if is_whole else dice.randbytes(dice.randrange(19))
             ).decode()
             return (
                 f'"{text}"'
-                if whole or dice.random() < 0.8
+                if is_whole or dice.random() < 0.8
                 else dice.choice((f'"{text[:-1]}"', f'"{text}="', "2.5", "null", '"MDl="'))
             )
 
         def document(
-            whole: bool, dice: random.Random = dice, written: Callable[[bool], str] = written
+            is_whole: bool, dice: random.Random = dice, written: Callable[[bool], str] = written
         ) -> bytes:
-            a, b, c, d = (written(whole) for _ in range(4))
+            a, b, c, d = (written(is_whole) for _ in range(4))
             days = (
                 dice.randrange(-719_162, 2_932_897)
-                if whole
+                if is_whole
                 else dice.choice((-719_163, 2_932_897, '"2017-09-15"', "null", 1))
             )
             return (
                 f'{{"a":{a},"b":{{"x":{b}}},"c":[{c},null],"d":{{"k":{d}}},"e":[{days}]}}'.encode()
             )
 
-        both.compare([document(whole=False) for _ in range(300)])
-        assert both.compare([document(whole=True) for _ in range(50)]) == (
+        both.compare([document(is_whole=False) for _ in range(300)])
+        assert both.compare([document(is_whole=True) for _ in range(50)]) == (
             (0 if scale == 4 else 50),
             (0 if scale == 4 else 50),
         )
@@ -362,26 +378,32 @@ def test_a_document_that_is_the_only_column(kind: pa.DataType, nullable: bool) -
     the column's value in an object, and by both ways.
     """
     columns = Columns((Column("a", kind, nullable=nullable),))
-    alone, inside = Both(columns, "dead", Reading(alone=True)), Both(columns, "dead")
-    literals = [one for one in LITERALS if not one.startswith("{")]
-    messages = [one.encode() for one in literals]
-    pairs = [(alone.strictly(one), inside.strictly(b'{"a":%s}' % one)) for one in messages]
-    for one, other in pairs:
-        assert isinstance(one, str) == isinstance(other, str)
-        assert isinstance(one, str) or repr(one) == repr(other)
+    bare, inside = Both(columns, "dead", Reading(is_only_column=True)), Both(columns, "dead")
+    literals = [literal for literal in LITERALS if not literal.startswith("{")]
+    messages = [literal.encode() for literal in literals]
+    pairs = [
+        (bare.strictly(message), inside.strictly(b'{"a":%s}' % message)) for message in messages
+    ]
+    for bare_verdict, inside_verdict in pairs:
+        assert isinstance(bare_verdict, str) == isinstance(inside_verdict, str)
+        assert isinstance(bare_verdict, str) or repr(bare_verdict) == repr(inside_verdict)
     assert inside.compare(messages) == (0, 0)
-    fast, rows = alone.compare(messages)
-    assert rows == sum(not isinstance(one, str) for one, _ in pairs)
+    fast, rows = bare.compare(messages)
+    assert rows == sum(not isinstance(bare_verdict, str) for bare_verdict, _ in pairs)
     assert fast >= 0.5 * rows or pa.types.is_list(kind)
-    alone.compare([b" %s\n" % one for one in messages] + [b"1" + one for one in messages])
-    alone.compare([one[:-1] for one in messages] + [one + b",1" for one in messages])
-    alone.compare([b'{"a":%s}' % one for one in messages])
+    bare.compare(
+        [b" %s\n" % literal for literal in messages] + [b"1" + literal for literal in messages]
+    )
+    bare.compare([literal[:-1] for literal in messages] + [literal + b",1" for literal in messages])
+    bare.compare([b'{"a":%s}' % literal for literal in messages])
 
 
 def test_documents_of_one_byte_have_room() -> None:
     """Each is an entry, or two: a batch of them needs more than its bytes would say."""
     both = Both(
-        Columns((Column("a", pa.decimal128(38, 0), nullable=False),)), "dead", Reading(alone=True)
+        Columns((Column("a", pa.decimal128(38, 0), nullable=False),)),
+        "dead",
+        Reading(is_only_column=True),
     )
     both.fast.decode(pa.array([b"1"] * 100_000, pa.binary()))
     assert 2 * both.fast.state[ENTRIES] <= len(both.fast.entries)
@@ -422,14 +444,14 @@ def test_whole_documents_are_all_taken() -> None:
     """What producers really send needs no second look, compact or spaced, with or
     without other fields.
     """
-    whole = [
+    whole_documents = [
         f'{{"id":{gap}1,{gap}{key}:{gap}{value}}}'.encode()
         for key, values in FITTING.items()
         if key != '"id"'
         for value in values
         for gap in ("", " ", "\n  ")
     ]
-    assert WAYS["ignore"].compare(whole) == (len(whole), len(whole))
+    assert WAYS["ignore"].compare(whole_documents) == (len(whole_documents), len(whole_documents))
 
 
 @settings(max_examples=examples(200))
@@ -440,18 +462,18 @@ def test_whole_documents_are_all_taken() -> None:
 )
 @example([('"id"', "1")], b",", 7)
 def test_any_mix_of_fields_with_any_bytes_in_between(
-    fields: list[tuple[str, str]], noise: bytes, at: int
+    fields: list[tuple[str, str]], noise: bytes, position: int
 ) -> None:
     """The same for what Hypothesis thinks of."""
     text = ("{" + ",".join(f"{k}:{v}" for k, v in fields) + "}").encode()
-    WAYS["ignore"].compare([text, text[:at] + noise + text[at:]])
+    WAYS["ignore"].compare([text, text[:position] + noise + text[position:]])
 
 
 @settings(max_examples=examples(100))
 @given(st.lists(st.binary(max_size=12), max_size=20))
 def test_any_bytes_in_a_string(texts: list[bytes]) -> None:
     """UTF-8 and escapes are judged as the strict way does."""
-    both = one(pa.string())
+    both = both_of(pa.string())
     both.compare(
         [
             b'{"a":"' + padding + text + b'"}'
@@ -498,7 +520,7 @@ def test_characters_at_the_edges_of_their_lengths() -> None:
         for text in (*good, *pairs, *bad, *halves)
         for tail in (b"", b"x", b"long enough")
     ]
-    assert one(pa.string()).compare(messages) == (60, 60)
+    assert both_of(pa.string()).compare(messages) == (60, 60)
 
 
 def test_doubles_are_those_of_the_digits(dice: random.Random) -> None:
@@ -518,7 +540,7 @@ def test_doubles_are_those_of_the_digits(dice: random.Random) -> None:
         for tail in (".0", "e0", "00e-2", "e1", "e22")
     ]
     literals += [str(dice.randrange(1 << 60) * 2**-40) for _ in range(2_000)]
-    fast, rows = one(pa.float64()).compare(
+    fast, rows = both_of(pa.float64()).compare(
         [f'{{"a":{literal}}}'.encode() for literal in literals if "n" not in literal]
     )
     assert fast > 0.95 * rows > 10_000
@@ -532,13 +554,15 @@ def test_digits_and_exponents_beyond_those_that_are_told(kind: pa.DataType) -> N
     overflowing = [
         str((1 << 64 - zeros) * odd) + "0" * zeros for zeros in range(1, 25) for odd in (1, 3, 5, 7)
     ]
-    points = [f"{text[:at]}.{text[at:]}" for text in overflowing for at in range(1, len(text))]
+    points = [
+        f"{text[:point]}.{text[point:]}" for text in overflowing for point in range(1, len(text))
+    ]
     undone = [
         f"0.{'0' * zeros}5e{power}"
         for zeros in (300, 990, 9_999, 20_000)
         for power in (zeros + 1, 310, 1_000, 10_000, 10**9)
     ]
-    one(kind).compare(
+    both_of(kind).compare(
         [
             f'{{"a":{sign}{literal}}}'.encode()
             for literal in (*points, *undone)
@@ -554,9 +578,9 @@ def test_a_slice_with_nulls_and_nothing() -> None:
         pa.binary(),
     ).slice(1, 5)
     fast = WAYS["ignore"].fast
-    taken = fast.decode(messages)
-    assert taken.mask.tolist() == [True, False, False, False, True]
-    assert taken.columns[0].to_pylist() == [1, 4]
+    fast_rows = fast.decode(messages)
+    assert fast_rows.mask.tolist() == [True, False, False, False, True]
+    assert fast_rows.columns[0].to_pylist() == [1, 4]
     assert fast.decode(messages.slice(0, 0)).mask.tolist() == []
     assert fast.decode(pa.array([None], pa.binary())).mask.tolist() == [False]
     assert fast.decode(pa.array([b""], pa.binary())).mask.tolist() == [False]
@@ -567,16 +591,16 @@ def test_a_message_that_is_left_leaves_nothing_behind() -> None:
     its neighbours lack.
     """
     both = Both(Columns.of(Nested), "ignore")
-    left = b'{"id":9,"tags":["x","y"],"lines":[{"sku":"z","price":9.99},{"price":1}],"stock":{"k":1,"l":2},"more":"\x01"}'  # noqa: E501
+    refused = b'{"id":9,"tags":["x","y"],"lines":[{"sku":"z","price":9.99},{"price":1}],"stock":{"k":1,"l":2},"more":"\x01"}'  # noqa: E501
     assert both.compare(
         [
             b'{"id":1}',
-            left,
+            refused,
             b'{"id":2,"tags":[]}',
-            left,
-            left,
+            refused,
+            refused,
             b'{"id":3,"lines":[{}],"stock":{"m":null}}',
-            left,
+            refused,
         ]
     ) == (3, 3)
 
@@ -614,13 +638,13 @@ def test_keys_that_are_made_to_meet_cost_a_bounded_search() -> None:
     """
     room, unknown_object = 4_096, 2  # the second object of the first message
 
-    def place(key: bytes) -> int:
+    def slot_of(key: bytes) -> int:
         mixed = (PASS.hash_of(np.frombuffer(key, np.uint8), 0, len(key)) ^ unknown_object) * int(
             KEY_HASH_STEP
         ) & (1 << 64) - 1
         return (mixed ^ mixed >> 32) & room - 1
 
-    meeting = [key for i in range(600_000) if place(key := b"%d" % i) == 7]
+    meeting = [key for i in range(600_000) if slot_of(key := b"%d" % i) == 7]
     assert len(meeting) > MOST_PROBES
 
     def message(keys: list[bytes]) -> bytes:
@@ -628,8 +652,8 @@ def test_keys_that_are_made_to_meet_cost_a_bounded_search() -> None:
         return b'{"id":1,"more":{' + more + b"}" + b" " * (2 * room - len(more) - 17) + b"}"
 
     assert room_for_keys(len(message(meeting)) // 2) == room
-    for keys, taken in ((meeting[:MOST_PROBES], 1), (meeting[: MOST_PROBES + 1], 0)):
-        assert Both(COLUMNS, "ignore").compare([message(keys)]) == (taken, 1)
+    for keys, taken_count in ((meeting[:MOST_PROBES], 1), (meeting[: MOST_PROBES + 1], 0)):
+        assert Both(COLUMNS, "ignore").compare([message(keys)]) == (taken_count, 1)
 
 
 def main() -> None:
@@ -639,9 +663,9 @@ def main() -> None:
         WAYS[unknown].compare(documents(1_500, dice.randrange(1 << 30)))
     for _ in range(60):
         columns = schemas.columns_of(dice, dice.choice((3, 8, 30)))
-        whole = [schemas.document(dice, columns) for _ in range(20)]
+        whole_documents = [schemas.document(dice, columns) for _ in range(20)]
         Both(columns, "ignore").compare(
-            [*whole, *(schemas.mutated(dice, document) for document in whole)]
+            [*whole_documents, *(schemas.mutate(dice, document) for document in whole_documents)]
         )
     for kind in ALONE:
         test_a_document_that_is_the_only_column(kind, nullable=True)

@@ -128,8 +128,8 @@ def test_each_wrong_type_is_refused_with_its_path(column: str, kind: str) -> Non
 )
 def test_exact_values_are_taken(column: str, literal: str, value: object) -> None:
     """What fits is taken as it is."""
-    taken = take(column, literal)
-    assert (taken, type(taken)) == (value, type(value))
+    converted = take(column, literal)
+    assert (converted, type(converted)) == (value, type(value))
 
 
 @pytest.mark.parametrize(
@@ -225,7 +225,7 @@ def test_a_document_with_bare_floats_that_are_no_numbers() -> None:
 
 
 @pytest.mark.parametrize(
-    ("message", "reason", "what"),
+    ("message", "reason", "detail"),
     [
         (b'{"id":1}\xff', "invalid_utf8", "Expected UTF-8, got invalid start byte (byte 8)"),
         (b'\xef\xbb\xbf{"id":1}', "not_json", "Expected JSON, got a byte-order mark"),
@@ -245,14 +245,14 @@ def test_a_document_with_bare_floats_that_are_no_numbers() -> None:
         (b"[" * 101, "too_deep", f"Expected at most {MAX_DEPTH} objects and arrays in one another"),
     ],
 )
-def test_what_is_no_document_has_no_path(message: bytes, reason: str, what: str) -> None:
+def test_what_is_no_document_has_no_path(message: bytes, reason: str, detail: str) -> None:
     """The detail says what is wrong, and where in the bytes or the text that is known;
     nothing of the schema is named.
     """
     with pytest.raises(RefusedValueError) as caught:
         decode(message)
-    assert caught.value.args == (reason, what, "")
-    assert (caught.value.reason, caught.value.detail) == (reason, what)
+    assert caught.value.args == (reason, detail, "")
+    assert (caught.value.reason, caught.value.detail) == (reason, detail)
 
 
 @pytest.mark.parametrize(
@@ -402,19 +402,22 @@ def test_what_is_json_another_parser_says_too(dice: random.Random) -> None:
 
     Depth and keys that are there twice are judged here first, and integers have an end there.
     """
-    strict, other = StrictJson(SCALARS), msgspec.json.Decoder(float_hook=str)
+    strict, reference = StrictJson(SCALARS), msgspec.json.Decoder(float_hook=str)
     for document in documents(3_000, dice.randrange(1 << 32)):
-        reason = said = ""
+        reason = parse_error = ""
         try:
             strict.decode(document)
         except RefusedValueError as refused:
             reason = refused.reason
         try:
-            other.decode(document)
+            reference.decode(document)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            said = str(error)
-        if reason not in {"too_deep", "duplicate_key"} and "Integer value out of range" not in said:
-            assert (reason in {"not_json", "invalid_utf8"}) == bool(said)
+            parse_error = str(error)
+        if (
+            reason not in {"too_deep", "duplicate_key"}
+            and "Integer value out of range" not in parse_error
+        ):
+            assert (reason in {"not_json", "invalid_utf8"}) == bool(parse_error)
 
 
 def test_depth_is_counted_not_recursed() -> None:
@@ -444,10 +447,10 @@ def test_what_was_closed_is_no_depth(closed: bytes) -> None:
     """Beside however many others, objects and arrays lie in one another as deep as they
     do: at the limit, and one deeper.
     """
-    before = (closed + b",") * 150
-    for deeper, taken in ((MAX_DEPTH - 2, True), (MAX_DEPTH - 1, False)):
-        message = b'{"id":1,"more":[' + before + b"[" * deeper + b"]" * deeper + b"]}"
-        if taken:
+    siblings = (closed + b",") * 150
+    for deeper, is_taken in ((MAX_DEPTH - 2, True), (MAX_DEPTH - 1, False)):
+        message = b'{"id":1,"more":[' + siblings + b"[" * deeper + b"]" * deeper + b"]}"
+        if is_taken:
             assert decode(message)[0] == 1
         else:
             assert refusal(message)[0] == "too_deep"

@@ -24,7 +24,7 @@ from windrow.ingest.schema.dtypes import TIMESTAMP
 BOUNDS = {8: 127, 16: 32_767, 32: 2_147_483_647, 64: 9_223_372_036_854_775_807}
 
 
-def taken(
+def convert_value(
     kind: pa.DataType, value: object, epoch: str | None = None, reading: Reading = EXACT
 ) -> object:
     """What a column of this type gets."""
@@ -35,9 +35,9 @@ def refused(
     kind: pa.DataType, value: object, epoch: str | None = None, reading: Reading = EXACT
 ) -> tuple[str, str]:
     """Reason and detail."""
-    with pytest.raises(RefusedValueError) as told:
-        taken(kind, value, epoch, reading)
-    return told.value.reason, told.value.detail
+    with pytest.raises(RefusedValueError) as error:
+        convert_value(kind, value, epoch, reading)
+    return error.value.reason, error.value.detail
 
 
 @pytest.mark.parametrize(
@@ -70,7 +70,7 @@ def test_a_short_literal_is_an_integer_and_a_long_one_is_kept() -> None:
 def test_integers_end_where_their_bits_do(bits: int) -> None:
     """Both ends are taken, one beyond either isn't."""
     kind, top = getattr(pa, f"int{bits}")(), BOUNDS[bits]
-    assert [taken(kind, n) for n in (top, -top - 1)] == [top, -top - 1]
+    assert [convert_value(kind, n) for n in (top, -top - 1)] == [top, -top - 1]
     for beyond in (top + 1, -top - 2):
         assert refused(kind, beyond) == (
             "out_of_range",
@@ -88,13 +88,13 @@ def test_an_integer_is_the_nearest_float(bits: int, digits: int) -> None:
     """However large it is: so doubles are written by JavaScript and Go."""
     kind = getattr(pa, f"float{bits}")()
     for n in (2**digits, 2**digits + 2, 2**63, 3 * 2**90):
-        assert [taken(kind, each) for each in (n, -n, LongInteger(n))] == [
+        assert [convert_value(kind, number) for number in (n, -n, LongInteger(n))] == [
             float(n),
             -float(n),
             float(n),
         ]
     for n in (2**digits + 1, -(2**digits) - 1, 1152921504606847000, LongInteger("1" * 30)):
-        assert taken(kind, n) == (float(n) if bits == 64 else np.float32(float(n)))
+        assert convert_value(kind, n) == (float(n) if bits == 64 else np.float32(float(n)))
     for beyond in (LongInteger("9" * 400), LongInteger("-" + "9" * 400)):
         assert refused(kind, beyond) == (
             "out_of_range",
@@ -108,22 +108,24 @@ def test_a_single_is_smaller_than_a_double() -> None:
     """What a double holds may be too much for it; else it is the nearest one, by the
     digits and not by the double.
     """
-    assert taken(pa.float64(), b"1e39") == 1e39
-    assert taken(pa.float32(), b"3e38") == np.float32(3e38)
-    assert taken(pa.float32(), b"7.0064923216240854e-46") == 2.0**-149
-    assert taken(pa.float32(), b"7.0064923216240853e-46") == 0.0
+    assert convert_value(pa.float64(), b"1e39") == 1e39
+    assert convert_value(pa.float32(), b"3e38") == np.float32(3e38)
+    assert convert_value(pa.float32(), b"7.0064923216240854e-46") == 2.0**-149
+    assert convert_value(pa.float32(), b"7.0064923216240853e-46") == 0.0
     below, halfway, above = (
         b"1.0000000596046447753906249999",
         b"1.000000059604644775390625",
         b"1.0000000596046447753906250001",
     )
-    assert [taken(pa.float32(), literal) for literal in (below, halfway, above)] == [
+    assert [convert_value(pa.float32(), literal) for literal in (below, halfway, above)] == [
         1,
         1,
         1 + 2**-23,
     ]
     next_to_halfway, halfway_below_even = b"1.00000005960464493", b"1.000000178813934326171875"
-    assert [taken(pa.float32(), literal) for literal in (next_to_halfway, halfway_below_even)] == [
+    assert [
+        convert_value(pa.float32(), literal) for literal in (next_to_halfway, halfway_below_even)
+    ] == [
         1 + 2**-23,
         1 + 2**-22,
     ]
@@ -154,7 +156,7 @@ def test_a_single_is_smaller_than_a_double() -> None:
 )
 def test_decimals_by_their_digits(value: object, expected: str) -> None:
     """Of five digits, two after the point: what fits is exact, whatever way it is written."""
-    assert taken(pa.decimal128(5, 2), value) == Decimal(expected)
+    assert convert_value(pa.decimal128(5, 2), value) == Decimal(expected)
 
 
 @pytest.mark.parametrize(
@@ -163,7 +165,7 @@ def test_decimals_by_their_digits(value: object, expected: str) -> None:
 )
 def test_a_decimal_may_have_all_its_digits_after_the_point(value: object, expected: str) -> None:
     """Zeros before the first digit that counts are none of its digits."""
-    assert taken(pa.decimal128(2, 2), value) == Decimal(expected)
+    assert convert_value(pa.decimal128(2, 2), value) == Decimal(expected)
     assert refused(pa.decimal128(2, 2), b"1") == (
         "out_of_range",
         "Expected a decimal of 2 digits, 2 of them after the point - at $.a",
@@ -174,7 +176,7 @@ FIVE_TWO = "Expected a decimal of 5 digits, 2 of them after the point"
 
 
 @pytest.mark.parametrize(
-    ("value", "reason", "what"),
+    ("value", "reason", "detail"),
     [
         (b"1000", "out_of_range", FIVE_TWO),
         (b"0.001", "out_of_range", FIVE_TWO),
@@ -192,11 +194,11 @@ FIVE_TWO = "Expected a decimal of 5 digits, 2 of them after the point"
         ([], "wrong_type", "Expected decimal, got array"),
     ],
 )
-def test_what_is_no_such_decimal(value: object, reason: str, what: str) -> None:
+def test_what_is_no_such_decimal(value: object, reason: str, detail: str) -> None:
     """Too large, too fine, too long to be computed with, or no number; the detail says
     what the column holds.
     """
-    assert refused(pa.decimal128(5, 2), value) == (reason, f"{what} - at $.a")
+    assert refused(pa.decimal128(5, 2), value) == (reason, f"{detail} - at $.a")
 
 
 @pytest.mark.parametrize(
@@ -224,7 +226,7 @@ def test_what_is_no_such_decimal(value: object, reason: str, what: str) -> None:
 )
 def test_instants_in_microseconds(text: str, micros: int) -> None:
     """Since 1970, in UTC."""
-    assert taken(pa.timestamp("us", tz="UTC"), text) == micros
+    assert convert_value(pa.timestamp("us", tz="UTC"), text) == micros
 
 
 FORM = "Expected an RFC 3339 timestamp with an offset"
@@ -237,7 +239,7 @@ CALENDAR, YEARS = (
 
 
 @pytest.mark.parametrize(
-    ("value", "reason", "what"),
+    ("value", "reason", "detail"),
     [
         ("1970-01-01T00:00:00", "wrong_format", ZONELESS),
         ("1970-01-01 00:00", "wrong_format", ZONELESS),
@@ -263,11 +265,11 @@ CALENDAR, YEARS = (
         ({}, "wrong_type", "Expected a timestamp, got object"),
     ],
 )
-def test_what_is_no_instant(value: object, reason: str, what: str) -> None:
+def test_what_is_no_instant(value: object, reason: str, detail: str) -> None:
     """Without an offset, of another form, or outside the calendar; the detail says
     which, and where.
     """
-    assert refused(pa.timestamp("us", tz="UTC"), value) == (reason, f"{what} - at $.a")
+    assert refused(pa.timestamp("us", tz="UTC"), value) == (reason, f"{detail} - at $.a")
 
 
 @pytest.mark.parametrize(
@@ -290,9 +292,9 @@ def test_what_is_finer_than_a_microsecond(value: object, unit: str | None, micro
     """
     kind, cut = pa.timestamp("us", tz="UTC"), Truncation("truncate")
     assert (converter(kind, unit, EXACT, cut)(value, "$.a"), cut.done) == (micros, True)
-    with pytest.raises(RefusedValueError) as told:
+    with pytest.raises(RefusedValueError) as error:
         converter(kind, unit, EXACT, Truncation("dead"))(value, "$.a")
-    assert (told.value.reason, told.value.detail) == (
+    assert (error.value.reason, error.value.detail) == (
         "out_of_range",
         "Expected a timestamp of whole microseconds - at $.a",
     )
@@ -343,9 +345,9 @@ def test_a_timestamp_in_a_zone_that_is_stated(text: str, micros: int | None) -> 
         if micros is not None:
             assert convert(text, "$.a") == micros
         else:
-            with pytest.raises(RefusedValueError) as told:
+            with pytest.raises(RefusedValueError) as error:
                 convert(text, "$.a")
-            assert (told.value.reason, told.value.detail) == (
+            assert (error.value.reason, error.value.detail) == (
                 "out_of_range",
                 f"{TWICE} - at $.a",
             )
@@ -359,17 +361,17 @@ def test_an_epoch_is_an_integer_of_its_unit(unit: str, factor: int) -> None:
     """It becomes microseconds since 1970, exactly, within the years 1 to 9999; no text
     is taken for it.
     """
-    kind, one = pa.timestamp("us", tz="UTC"), 1_000_000 // factor
+    kind, unit_per_second = pa.timestamp("us", tz="UTC"), 1_000_000 // factor
     for value, micros in (
         (0, 0),
         (7, 7 * factor),
         (-1, -factor),
-        (LAST * one, LAST * 1_000_000),
-        (-62_135_596_800 * one, -62_135_596_800_000_000),
+        (LAST * unit_per_second, LAST * 1_000_000),
+        (-62_135_596_800 * unit_per_second, -62_135_596_800_000_000),
     ):
-        found = taken(kind, value, unit)
-        assert (found, type(found)) == (micros, int)
-    for beyond in ((LAST + 1) * one, FIRST * one - 1):
+        converted = convert_value(kind, value, unit)
+        assert (converted, type(converted)) == (micros, int)
+    for beyond in ((LAST + 1) * unit_per_second, FIRST * unit_per_second - 1):
         assert refused(kind, beyond, unit) == ("out_of_range", f"{YEARS} - at $.a")
     assert refused(kind, LongInteger("9" * 30), unit) == (
         "out_of_range",
@@ -383,7 +385,7 @@ def test_an_epoch_is_an_integer_of_its_unit(unit: str, factor: int) -> None:
 
 def test_days_and_others_are_taken_as_they_are() -> None:
     """And nothing else for them."""
-    assert taken(pa.date32(), "2026-02-28") == date(2026, 2, 28)
+    assert convert_value(pa.date32(), "2026-02-28") == date(2026, 2, 28)
     assert refused(pa.date32(), "2026-02-29") == (
         "out_of_range",
         "Expected a date that the calendar has - at $.a",
@@ -393,7 +395,7 @@ def test_days_and_others_are_taken_as_they_are() -> None:
         "Expected an ISO 8601 date - at $.a",
     )
     assert refused(pa.date32(), 5) == ("wrong_type", "Expected str, got int - at $.a")
-    assert (taken(pa.string(), ""), taken(pa.bool_(), False)) == ("", False)
+    assert (convert_value(pa.string(), ""), convert_value(pa.bool_(), False)) == ("", False)
     assert refused(pa.string(), b"1.5") == ("wrong_type", "Expected str, got float - at $.a")
     assert refused(pa.bool_(), 0) == ("wrong_type", "Expected bool, got int - at $.a")
 
@@ -404,11 +406,11 @@ def test_the_path_leads_into_structs_lists_and_maps() -> None:
     A null in a place that may hold one is one.
     """
     kind = pa.struct([("l", pa.list_(pa.int8())), ("m", pa.map_(pa.string(), pa.int8()))])
-    assert taken(kind, {"l": [1, None], "m": {"k": 2, "n": None}}) == {
+    assert convert_value(kind, {"l": [1, None], "m": {"k": 2, "n": None}}) == {
         "l": [1, None],
         "m": [("k", 2), ("n", None)],
     }
-    assert taken(kind, {}) == {"l": None, "m": None}
+    assert convert_value(kind, {}) == {"l": None, "m": None}
     assert refused(kind, {"l": [1, "x"]})[1] == "Expected int, got str - at $.a.l[1]"
     assert refused(kind, {"m": {"k": "x"}})[1] == "Expected int, got str - at $.a.m[...]"
     assert refused(kind, [])[1] == "Expected object, got array - at $.a"
@@ -421,7 +423,7 @@ MICROS = 1_767_603_600_000_000
 
 
 @pytest.mark.parametrize(
-    ("kind", "value", "wanted"),
+    ("kind", "value", "expected"),
     [
         (pa.int8(), "127", 127),
         (pa.int8(), "-128", -128),
@@ -455,12 +457,12 @@ MICROS = 1_767_603_600_000_000
     ],
 )
 def test_a_value_of_another_kind_that_says_the_same(
-    kind: pa.DataType, value: object, wanted: object
+    kind: pa.DataType, value: object, expected: object
 ) -> None:
     """Where a spec is lenient: numbers in strings, whole numbers however written, and
     for strings what stands in the message.
     """
-    assert repr(taken(kind, value, reading=LENIENT)) == repr(wanted)
+    assert repr(convert_value(kind, value, reading=LENIENT)) == repr(expected)
 
 
 def test_floats_that_are_no_numbers() -> None:
@@ -472,7 +474,7 @@ def test_floats_that_are_no_numbers() -> None:
         reading = Reading(lenient=lenient, non_numeric=True)
         for kind in (pa.float64(), pa.float32()):
             for value, want in zip(["NaN", "Infinity", "-Infinity", *bare], bare * 2, strict=True):
-                assert repr(taken(kind, value, reading=reading)) == repr(want)
+                assert repr(convert_value(kind, value, reading=reading)) == repr(want)
             for value in ("nan", "inf", "+Infinity", "-NaN", ""):
                 assert refused(kind, value, reading=reading)[0] in {"wrong_type", "wrong_format"}
         for kind in (pa.int64(), pa.decimal128(9, 2), pa.string(), pa.bool_(), pa.date32()):
@@ -526,12 +528,12 @@ def test_what_would_lose_something_is_refused_all_the_same(
 def test_leniency_reaches_into_structs_lists_and_maps() -> None:
     """As strictness does."""
     kind = pa.struct([("a", pa.list_(pa.int8())), ("b", pa.map_(pa.string(), pa.string()))])
-    assert taken(kind, {"a": ["1"], "b": {"x": 2}}, reading=LENIENT) == {
+    assert convert_value(kind, {"a": ["1"], "b": {"x": 2}}, reading=LENIENT) == {
         "a": [1],
         "b": [("x", "2")],
     }
     assert refused(kind, {"a": ["1"]})[0] == "wrong_type"
-    assert taken(pa.timestamp("us", "UTC"), "7", "ms", LENIENT) == 7000
+    assert convert_value(pa.timestamp("us", "UTC"), "7", "ms", LENIENT) == 7000
     assert refused(pa.timestamp("us", "UTC"), "7", "ms")[0] == "wrong_type"
 
 
@@ -560,9 +562,9 @@ def test_timestamps_of_other_forms(form: Any, value: object, micros: int) -> Non
     The model's own unit wins.
     """
     kind, reading = pa.timestamp("us", "UTC"), Reading(form)
-    assert taken(kind, value, reading=reading) == micros
-    assert taken(pa.list_(kind), [value, None], reading=reading) == [micros, None]
-    assert taken(kind, 7, "s", reading) == 7_000_000
+    assert convert_value(kind, value, reading=reading) == micros
+    assert convert_value(pa.list_(kind), [value, None], reading=reading) == [micros, None]
+    assert convert_value(kind, 7, "s", reading) == 7_000_000
 
 
 @pytest.mark.parametrize(
@@ -595,8 +597,8 @@ def test_a_timestamp_is_of_the_one_form(form: Any, value: object, reason: str) -
 )
 def test_a_number_in_a_text_is_what_the_parser_makes_of_it(text: str, number: object) -> None:
     """Of the same type, so that it is judged the same."""
-    found = number_in(text, "$.a")
-    assert (found, type(found)) == (number, type(number))
+    converted = number_in(text, "$.a")
+    assert (converted, type(converted)) == (number, type(number))
 
 
 BYTES = Reading(decimals="base64", dates="epoch_days")
@@ -627,7 +629,7 @@ def unscaled(number: int) -> str:
 )
 def test_decimals_as_bytes(value: object, reading: Reading, expected: str) -> None:
     """Of the scale that is stated, or the column's; a number has its digits all the same."""
-    assert taken(pa.decimal128(5, 2), value, reading=reading) == Decimal(expected)
+    assert convert_value(pa.decimal128(5, 2), value, reading=reading) == Decimal(expected)
 
 
 @pytest.mark.parametrize(
@@ -662,7 +664,9 @@ def test_a_date_as_days() -> None:
 
     A text may have a Z behind it.
     """
-    assert [taken(pa.date32(), days, reading=BYTES) for days in (0, -719_162, 2_932_896)] == [
+    assert [
+        convert_value(pa.date32(), days, reading=BYTES) for days in (0, -719_162, 2_932_896)
+    ] == [
         date(1970, 1, 1),
         date.min,
         date.max,
@@ -673,10 +677,10 @@ def test_a_date_as_days() -> None:
     assert [refused(pa.date32(), value, reading=BYTES)[0] for value in ("2017-09-15", b"1.0")] == [
         "wrong_type"
     ] * 2
-    assert taken(pa.date32(), b"1.0", reading=Reading(dates="epoch_days", lenient=True)) == date(
-        1970, 1, 2
-    )
-    assert taken(pa.date32(), "2017-09-15Z") == date(2017, 9, 15)
+    assert convert_value(
+        pa.date32(), b"1.0", reading=Reading(dates="epoch_days", lenient=True)
+    ) == date(1970, 1, 2)
+    assert convert_value(pa.date32(), "2017-09-15Z") == date(2017, 9, 15)
     assert [
         refused(pa.date32(), text)[0]
         for text in ("2017-09-15z", "2017-09-15ZZ", "2017-09-15+00:00")
@@ -697,10 +701,10 @@ def test_every_form_holds_at_any_depth() -> None:
         },
     )
     reading = Reading("epoch_ms", decimals="base64", dates="epoch_days")
-    assert taken(pa.list_(inner), [value], reading=reading) == [read]
-    assert taken(pa.map_(pa.string(), pa.list_(inner)), {"k": [value]}, reading=reading) == [
-        ("k", [read])
-    ]
+    assert convert_value(pa.list_(inner), [value], reading=reading) == [read]
+    assert convert_value(
+        pa.map_(pa.string(), pa.list_(inner)), {"k": [value]}, reading=reading
+    ) == [("k", [read])]
 
 
 def test_a_list_of_entries_may_be_an_object() -> None:
@@ -709,10 +713,10 @@ def test_a_list_of_entries_may_be_an_object() -> None:
     As a list it is as any other.
     """
     entries = pa.list_(pa.struct([("key", pa.string()), ("value", pa.int64())]))
-    assert taken(pa.struct([("tags", entries)]), {"tags": {"a": 1, "b": None}}) == {
+    assert convert_value(pa.struct([("tags", entries)]), {"tags": {"a": 1, "b": None}}) == {
         "tags": [{"key": "a", "value": 1}, {"key": "b", "value": None}]
     }
-    assert taken(entries, [{"key": "a", "value": 1}]) == [{"key": "a", "value": 1}]
+    assert convert_value(entries, [{"key": "a", "value": 1}]) == [{"key": "a", "value": 1}]
     assert refused(entries, {"a": "x"}) == ("wrong_type", "Expected int, got str - at $.a[...]")
     assert refused(pa.list_(pa.int64()), {"a": 1})[0] == "wrong_type"
 
@@ -723,7 +727,7 @@ DIGITS = "Expected a number of at most 1,000 digits"
 
 
 @pytest.mark.parametrize(
-    ("kind", "value", "reading", "reason", "what"),
+    ("kind", "value", "reading", "reason", "detail"),
     [
         (pa.int64(), "", LENIENT, "wrong_format", "Expected a number"),
         (pa.int64(), "1.5", LENIENT, "out_of_range", WHOLE),
@@ -765,10 +769,10 @@ DIGITS = "Expected a number of at most 1,000 digits"
     ],
 )
 def test_the_detail_where_values_are_of_other_forms(
-    kind: pa.DataType, value: object, reading: Reading, reason: str, what: str
+    kind: pa.DataType, value: object, reading: Reading, reason: str, detail: str
 ) -> None:
     """What was expected, and where."""
-    assert refused(kind, value, reading=reading) == (reason, f"{what} - at $.a")
+    assert refused(kind, value, reading=reading) == (reason, f"{detail} - at $.a")
 
 
 @pytest.mark.parametrize(
@@ -796,7 +800,7 @@ def test_fields_of_structs_may_have_a_unit_and_a_zone() -> None:
     """As columns do that they were made of."""
     ms = field_of(Column("ms", TIMESTAMP, nullable=True, epoch="ms"))
     berlin = field_of(Column("at", TIMESTAMP, nullable=True, zone="Europe/Berlin"))
-    assert taken(pa.struct([ms, berlin]), {"ms": 7, "at": "1970-01-01 01:00"}) == {
+    assert convert_value(pa.struct([ms, berlin]), {"ms": 7, "at": "1970-01-01 01:00"}) == {
         "ms": 7_000,
         "at": 0,
     }
@@ -832,5 +836,5 @@ def test_each_place_is_read_by_its_own_rules(
     kind: pa.DataType, reading: Reading, value: object, expected: object
 ) -> None:
     """A field, items, and a map's values."""
-    assert taken(kind, value, reading=reading) == expected
+    assert convert_value(kind, value, reading=reading) == expected
     assert refused(kind, value)[0] == "wrong_type"

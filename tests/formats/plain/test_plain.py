@@ -88,11 +88,11 @@ def test_numbers_as_kafkas_serializers_write_them(model: str, form: str, values:
     decode = PlainDecoder("raw", ModelReference(f"models.py:{model}", HERE)).open()
     octets = [struct.pack(form, value) for value in values]
     messages = valued([b"", octets[0][1:], *octets, None, octets[0] + b"\0"])
-    found = decode(messages)
-    assert repr(found.rows["count"].to_pylist()) == repr(values)
-    assert found.row_index.to_pylist() == list(range(2, 2 + len(values)))
-    assert found.dead_reason.to_pylist() == ["wrong_format"] * 2 + ["tombstone", "wrong_format"]
-    assert found.dead_detail[0].as_py() == f"Expected {len(octets[0])} bytes"
+    decoded = decode(messages)
+    assert repr(decoded.rows["count"].to_pylist()) == repr(values)
+    assert decoded.row_index.to_pylist() == list(range(2, 2 + len(values)))
+    assert decoded.dead_reason.to_pylist() == ["wrong_format"] * 2 + ["tombstone", "wrong_format"]
+    assert decoded.dead_detail[0].as_py() == f"Expected {len(octets[0])} bytes"
     assert decode(messages.slice(3, 1)).rows["count"].to_pylist() == values[1:2]
     assert decode(messages.slice(0, 0)).rows.num_rows == 0
 
@@ -100,12 +100,12 @@ def test_numbers_as_kafkas_serializers_write_them(model: str, form: str, values:
 def test_a_number_may_be_missing() -> None:
     """Where messages without a value are kept."""
     model = ModelReference("models.py:Long", HERE)
-    found = PlainDecoder("raw", model, on_null="keep").open()(valued([None, bytes(7) + b"\x11"]))
-    assert found.rows["count"].to_pylist() == [None, 17]
+    decoded = PlainDecoder("raw", model, on_null="keep").open()(valued([None, bytes(7) + b"\x11"]))
+    assert decoded.rows["count"].to_pylist() == [None, 17]
 
 
 @pytest.mark.parametrize(
-    ("kind", "model", "on_null", "said"),
+    ("kind", "model", "on_null", "message"),
     [
         ("string", "Two", "dead", "a message is one column, but the schema has line, more"),
         ("string", "Bytes", "dead", "body is binary, and must be String"),
@@ -115,9 +115,9 @@ def test_a_number_may_be_missing() -> None:
         ("string", "Long", "dead", "count is int64, and must be String"),
     ],
 )
-def test_a_schema_that_will_not_do(kind: Any, model: str, on_null: Any, said: str) -> None:
+def test_a_schema_that_will_not_do(kind: Any, model: str, on_null: Any, message: str) -> None:
     """It is refused before anything is read, with what is wrong and what to do."""
     decoder = PlainDecoder(kind, ModelReference(f"models.py:{model}", HERE), on_null=on_null)
     for ask in (lambda: decoder.columns, decoder.open):
-        with pytest.raises(SpecError, match=said):
+        with pytest.raises(SpecError, match=message):
             ask()

@@ -64,13 +64,13 @@ class _Maker:
 
     def message(self, name: str, depth: int, into: Any = None) -> None:
         """A type with some fields."""
-        r, made = self.r, self.file.message_type.add() if into is None else into
-        made.name = name
+        r, message_type = self.r, self.file.message_type.add() if into is None else into
+        message_type.name = name
         numbers = r.sample([*range(1, 20), 100, 1023, 1024, 5000, (1 << 29) - 1], r.randint(1, 8))
         if r.random() < 0.3:
-            made.oneof_decl.add(name="way")
+            message_type.oneof_decl.add(name="way")
             for i in range(r.randint(1, 3)):
-                made.field.add(
+                message_type.field.add(
                     name=f"o{i}",
                     number=30 + i,
                     label=1,
@@ -78,22 +78,24 @@ class _Maker:
                     oneof_index=0,
                 )
         for i, number in enumerate(numbers):
-            self._field(made, f"f{i}", number, depth, name)
+            self._field(message_type, f"f{i}", number, depth, name)
 
-    def _field(self, made: Any, name: str, number: int, depth: int, own: str) -> None:
+    def _field(
+        self, message_type: Any, name: str, number: int, depth: int, message_name: str
+    ) -> None:
         r = self.r
-        added = made.field.add(name=name, number=number, label=r.choice((1, 1, 1, 3)))
+        added = message_type.field.add(name=name, number=number, label=r.choice((1, 1, 1, 3)))
         roll = r.random()
         if roll < 0.1 and depth:
-            self._map(made, added, depth)
+            self._map(message_type, added, depth)
         elif roll < 0.3 and depth:
-            inner = f"{own}X{number}"
+            inner = f"{message_name}X{number}"
             self.message(inner, depth - 1)
             added.type, added.type_name = NUMBERS["message"], f".t.{inner}"
         elif roll < 0.35:
             added.type, added.type_name = (
                 NUMBERS["message"],
-                (f".t.{own}" if not depth else ".t.Root"),
+                (f".t.{message_name}" if not depth else ".t.Root"),
             )
         elif roll < 0.45:
             added.type, added.type_name = NUMBERS["message"], f".{r.choice([*WRAPPERS, INSTANT])}"
@@ -106,11 +108,11 @@ class _Maker:
         if added.label == 1 and self.proto2 and added.type == NUMBERS["int32"] and r.random() < 0.5:
             added.default_value = str(r.choice((5, -3, 70_000)))
         if added.label == 1 and not self.proto2 and not added.type_name and r.random() < 0.3:
-            made.oneof_decl.add(name=f"_{name}")
-            added.proto3_optional, added.oneof_index = True, len(made.oneof_decl) - 1
+            message_type.oneof_decl.add(name=f"_{name}")
+            added.proto3_optional, added.oneof_index = True, len(message_type.oneof_decl) - 1
 
-    def _map(self, made: Any, added: Any, depth: int) -> None:
-        entry = made.nested_type.add(name=f"{added.name.capitalize()}Entry")
+    def _map(self, message_type: Any, added: Any, depth: int) -> None:
+        entry = message_type.nested_type.add(name=f"{added.name.capitalize()}Entry")
         entry.options.map_entry = True
         entry.field.add(
             name="key",
@@ -120,7 +122,7 @@ class _Maker:
         )
         value = entry.field.add(name="value", number=2, label=1)
         if self.r.random() < 0.4:
-            inner = f"{made.name}M{added.number}"
+            inner = f"{message_type.name}M{added.number}"
             self.message(inner, depth - 1)
             value.type, value.type_name = NUMBERS["message"], f".t.{inner}"
         else:
@@ -128,7 +130,7 @@ class _Maker:
         added.label, added.type, added.type_name = (
             3,
             NUMBERS["message"],
-            f".t.{made.name}.{entry.name}",
+            f".t.{message_type.name}.{entry.name}",
         )
 
 
@@ -143,14 +145,14 @@ def made(r: random.Random) -> Made:
         enum.value.add(name=f"K{i}", number=number)
     maker.message("Root", 2)
     pool = descriptor_pool.DescriptorPool()
-    for other in (timestamp_pb2, wrappers_pb2):
-        pool.AddSerializedFile(other.DESCRIPTOR.serialized_pb)
+    for well_known in (timestamp_pb2, wrappers_pb2):
+        pool.AddSerializedFile(well_known.DESCRIPTOR.serialized_pb)
     pool.Add(file)
     kind = pool.FindMessageTypeByName("t.Root")
     columns = tuple(
-        Column(each.name, column, nullable, "ms" if epoch else None)
-        for each in kind.fields
-        for column, epoch in [_column(r, each, 2, epochs=True)]
+        Column(descriptor.name, column, nullable, "ms" if epoch else None)
+        for descriptor in kind.fields
+        for column, epoch in [_column(r, descriptor, 2, epochs=True)]
         for nullable in [r.random() < 0.8]
         if column is not None and r.random() < 0.8
     )
@@ -158,10 +160,10 @@ def made(r: random.Random) -> Made:
 
 
 def _column(
-    r: random.Random, of: Any, depth: int, *, epochs: bool = False
+    r: random.Random, descriptor: Any, depth: int, *, epochs: bool = False
 ) -> tuple[pa.DataType | None, bool]:
     """A type that a field can become, and whether it is an epoch."""
-    inner = of.message_type
+    inner = descriptor.message_type
     if inner is not None and inner.GetOptions().map_entry:
         fields = inner.fields_by_name
         value, _ = _value_column(r, fields["value"], depth - 1)
@@ -171,14 +173,16 @@ def _column(
             return pa.map_(pa.string(), value), False
         key, _ = _value_column(r, fields["key"], depth)
         return pa.list_(pa.struct([("key", key), ("value", value)])), False
-    value, epoch = _value_column(r, of, depth, epochs=epochs and not of.is_repeated)
-    return (pa.list_(value), False) if of.is_repeated and value is not None else (value, epoch)
+    value, epoch = _value_column(r, descriptor, depth, epochs=epochs and not descriptor.is_repeated)
+    return (
+        (pa.list_(value), False) if descriptor.is_repeated and value is not None else (value, epoch)
+    )
 
 
 def _value_column(
-    r: random.Random, of: Any, depth: int, *, epochs: bool = False
+    r: random.Random, descriptor: Any, depth: int, *, epochs: bool = False
 ) -> tuple[pa.DataType | None, bool]:
-    inner, name = of.message_type, TYPES[of.type]
+    inner, name = descriptor.message_type, TYPES[descriptor.type]
     if inner is not None and inner.full_name == INSTANT and r.random() < 0.8:
         return TIMESTAMP, False
     if inner is not None and inner.full_name in WRAPPERS and r.random() < 0.8:
@@ -206,11 +210,11 @@ def message(r: random.Random, kind: Descriptor, depth: int = 3, odd: float = 0.0
     packed or not, with the numbers that are hard.
     """
     pieces = []
-    for of in kind.fields:
-        if of.is_required or r.random() < 0.7:
-            times = r.randint(0, 3) if of.is_repeated else 1 + (r.random() < odd)
-            values = [_value(r, of, depth, odd) for _ in range(times)]
-            pieces += _written(r, of, values, odd)
+    for descriptor in kind.fields:
+        if descriptor.is_required or r.random() < 0.7:
+            times = r.randint(0, 3) if descriptor.is_repeated else 1 + (r.random() < odd)
+            values = [_value(r, descriptor, depth, odd) for _ in range(times)]
+            pieces += _write(r, descriptor, values, odd)
     if r.random() < 0.3:
         r.shuffle(pieces)
     if r.random() < odd:
@@ -226,23 +230,25 @@ def message(r: random.Random, kind: Descriptor, depth: int = 3, odd: float = 0.0
     return b"".join(pieces)
 
 
-def _written(r: random.Random, of: Any, values: list[tuple[int, bytes]], odd: float) -> list[bytes]:
-    if of.is_repeated and values and values[0][0] != SIZED and r.random() < 0.6:
+def _write(
+    r: random.Random, descriptor: Any, values: list[tuple[int, bytes]], odd: float
+) -> list[bytes]:
+    if descriptor.is_repeated and values and values[0][0] != SIZED and r.random() < 0.6:
         octets = b"".join(value for _, value in values)
-        return [tag(of.number, SIZED) + varint(len(octets)) + octets]
+        return [tag(descriptor.number, SIZED) + varint(len(octets)) + octets]
     if r.random() < odd / 5:  # of another type of field
         others = [(VARINT, b"\x05"), (EIGHT, b"8" * 8), (SIZED, b"\x02ab"), (FOUR, b"4444")]
         wire, octets = r.choice(others)
-        return [tag(of.number, wire) + octets]
+        return [tag(descriptor.number, wire) + octets]
     return [
-        tag(of.number, wire) + (varint(len(value)) + value if wire == SIZED else value)
+        tag(descriptor.number, wire) + (varint(len(value)) + value if wire == SIZED else value)
         for wire, value in values
     ]
 
 
-def _value(r: random.Random, of: Any, depth: int, odd: float) -> tuple[int, bytes]:
+def _value(r: random.Random, descriptor: Any, depth: int, odd: float) -> tuple[int, bytes]:
     """Wire type and bytes of a value."""
-    name, inner = TYPES[of.type], of.message_type
+    name, inner = TYPES[descriptor.type], descriptor.message_type
     if inner is not None:
         if inner.full_name == INSTANT:
             seconds = r.choice([0, 1, -1, r.randint(-62135596800, 253402300799)])
@@ -295,16 +301,16 @@ def _number(r: random.Random, odd: float) -> int:
     return r.choice([0, 1, 5, 100, 127])
 
 
-def mutated(r: random.Random, whole: bytes) -> bytes:
+def mutate(r: random.Random, payload: bytes) -> bytes:
     """Something about it is other than it was."""
-    at = r.randrange(len(whole) + 1)
+    position = r.randrange(len(payload) + 1)
     return r.choice(
         [
-            whole[:at],
-            whole[:at] + r.randbytes(r.randint(1, 3)) + whole[at:],
-            whole[:at] + whole[at + 1 :],
-            whole + b"\x0c",
-            whole[:at] + bytes([r.randrange(256)]) + whole[at + 1 :],
-            whole[:at] + b"\xff" * 11,
+            payload[:position],
+            payload[:position] + r.randbytes(r.randint(1, 3)) + payload[position:],
+            payload[:position] + payload[position + 1 :],
+            payload + b"\x0c",
+            payload[:position] + bytes([r.randrange(256)]) + payload[position + 1 :],
+            payload[:position] + b"\xff" * 11,
         ]
     )

@@ -50,8 +50,8 @@ class TestFlat(DecoderContract):
             b"[" * (4 << 20),
             self.GOOD[0] * ((1 << 20) // len(self.GOOD[0]) + 1),
         ]
-        found = self.decoded(decoder, [self.GOOD[0], *monsters, self.GOOD[0]])
-        assert found.row_index.to_pylist() == [0, 3, 4]
+        decoded = self.decoded(decoder, [self.GOOD[0], *monsters, self.GOOD[0]])
+        assert decoded.row_index.to_pylist() == [0, 3, 4]
 
 
 class TestNested(DecoderContract):

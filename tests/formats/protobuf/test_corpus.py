@@ -35,10 +35,10 @@ def shown(row: Mapping[str, Any], name: str) -> str:
     return repr({c.name: pa.array([row[c.name]], c.type).to_pylist()[0] for c in columns})
 
 
-def verdict(of: BatchDecoder, payload: bytes) -> tuple[list[str], list[str]]:
-    found = of.decode(pa.array([payload], pa.binary()), "dead")
-    found.rows.validate(full=True)
-    return [repr(row) for row in found.rows.to_pylist()], found.dead_reason.to_pylist()
+def verdict(batch_decoder: BatchDecoder, payload: bytes) -> tuple[list[str], list[str]]:
+    decoded = batch_decoder.decode(pa.array([payload], pa.binary()), "dead")
+    decoded.rows.validate(full=True)
+    return [repr(row) for row in decoded.rows.to_pylist()], decoded.dead_reason.to_pylist()
 
 
 @pytest.mark.parametrize(("payload", "row"), GOOD.values(), ids=GOOD)
@@ -71,12 +71,12 @@ def test_the_second_version(payload: bytes, becomes: Mapping[str, Any] | str) ->
 def test_all_of_them_together() -> None:
     """In one batch, bad between good: each has its own verdict, and no row is another's."""
     pairs = list(zip(GOOD.values(), BAD.values(), strict=False))
-    found = machine("things.proto", "Order").decode(
+    decoded = machine("things.proto", "Order").decode(
         pa.array([p for (good, _), (bad, _) in pairs for p in (good, bad)], pa.binary()), "dead"
     )
-    assert found.row_index.to_pylist() == list(range(0, 2 * len(pairs), 2))
-    assert found.dead_reason.to_pylist() == [reason for _, (_, reason) in pairs]
-    assert [repr(row) for row in found.rows.to_pylist()] == [
+    assert decoded.row_index.to_pylist() == list(range(0, 2 * len(pairs), 2))
+    assert decoded.dead_reason.to_pylist() == [reason for _, (_, reason) in pairs]
+    assert [repr(row) for row in decoded.rows.to_pylist()] == [
         shown(dict(ROW) | dict(row), "Order") for (_, row), _ in pairs
     ]
 
@@ -93,18 +93,18 @@ def test_timestamps_finer_than_a_microsecond() -> None:
         )
     )
     payloads = [number(1, 1_001) + at(1, 2_003), number(1, -1), number(1, 5_000) + at(1, 2_000)]
-    of = protobuf_batch_decoder(kind, columns)
-    found = of.decode(pa.array(payloads, pa.binary()), "dead")
-    made = [
+    batch_decoder = protobuf_batch_decoder(kind, columns)
+    decoded = batch_decoder.decode(pa.array(payloads, pa.binary()), "dead")
+    seconds = [
         [None if v is None else v.timestamp() for v in column.to_pylist()]
-        for column in found.rows.columns
+        for column in decoded.rows.columns
     ]
-    assert (made, found.truncated) == (
+    assert (seconds, decoded.truncated) == (
         [[1.000002, None, 1.000002], [0.000001, -0.000001, 0.000005]],
         2,
     )
-    assert len(of.fast.decode(pa.array(payloads, pa.binary())).truncated) == 2
-    assert [of.strict.decode(payload) for payload in payloads] == [
+    assert len(batch_decoder.fast.decode(pa.array(payloads, pa.binary())).truncated) == 2
+    assert [batch_decoder.strict.decode(payload) for payload in payloads] == [
         [1_000_002, 1],
         [None, -1],
         [1_000_002, 5],
@@ -149,17 +149,17 @@ def test_numbers_that_an_enum_of_the_second_version_lacks(name: str) -> None:
     payload, becomes = STATES[name]
     kind = message_type(compiled_text(SALES, (), "a test"), "Sale", "a test")
 
-    def decoded(of: pa.DataType) -> tuple[list[Any], list[str]]:
+    def decoded(state_type: pa.DataType) -> tuple[list[Any], list[str]]:
         types = {
-            **dict.fromkeys(("state", "before", "road", "rail"), of),
-            "history": pa.list_(of),
-            "of": pa.map_(pa.string(), of),
-            "inner": pa.struct([("state", of)]),
+            **dict.fromkeys(("state", "before", "road", "rail"), state_type),
+            "history": pa.list_(state_type),
+            "of": pa.map_(pa.string(), state_type),
+            "inner": pa.struct([("state", state_type)]),
         }
         columns = Columns(tuple(Column(n, t, nullable=True) for n, t in types.items()))
         batch = protobuf_batch_decoder(kind, columns)
-        found = batch.decode(pa.array([payload], pa.binary()), "dead")
-        return found.rows.to_pylist(), found.dead_reason.to_pylist()
+        outcome = batch.decode(pa.array([payload], pa.binary()), "dead")
+        return outcome.rows.to_pylist(), outcome.dead_reason.to_pylist()
 
     row = dict.fromkeys(("road", "rail", "inner")) | {"history": [], "of": []}
     assert decoded(pa.int32()) == ([{"state": 0, "before": 1} | row | becomes], [])
@@ -169,8 +169,8 @@ def test_numbers_that_an_enum_of_the_second_version_lacks(name: str) -> None:
 def test_what_is_told_of_another_wire_type() -> None:
     """The field, its type, and what came for it, by Protobuf's word."""
     payloads = [text(1, "x"), text(9, number(1, 5)), text(10, b"") + text(10, number(1, 5))]
-    found = machine("things.proto", "Order").decode(pa.array(payloads, pa.binary()), "dead")
-    assert found.dead_detail.to_pylist() == [
+    decoded = machine("things.proto", "Order").decode(pa.array(payloads, pa.binary()), "dead")
+    assert decoded.dead_detail.to_pylist() == [
         "Expected int64, got the wire type LEN - at $.id",
         "Expected string, got the wire type VARINT - at $.place.city",
         "Expected string, got the wire type VARINT - at $.places[1].city",
@@ -186,11 +186,11 @@ def test_messages_that_would_fill_the_memory_are_refused_unparsed() -> None:
     """A megabyte of empty messages inside a message: each has two bytes, and in the
     library a place for each of its fields.
     """
-    found = machine("things.proto", "Order").decode(
+    decoded = machine("things.proto", "Order").decode(
         pa.array([b"\x08\x07", b"\x52\x00" * (1 << 19), b"\x92\x01\x00" * (1 << 18)], pa.binary()),
         "dead",
     )
-    assert (found.row_index.to_pylist()[0], found.dead_reason.to_pylist()) == (0, [])
+    assert (decoded.row_index.to_pylist()[0], decoded.dead_reason.to_pylist()) == (0, [])
     heavy = b"\x52\x00" * (3 << 19)
     assert machine("things.proto", "Order").decode(
         pa.array([heavy], pa.binary()), "dead"

@@ -36,7 +36,7 @@ def order() -> Any:
     return message_type(descriptor_set(HERE / "things.proto"), "shop.Order", "things.proto")
 
 
-def one(name: str, kind: pa.DataType, epoch: str | None = None) -> Columns:
+def column_of(name: str, kind: pa.DataType, epoch: str | None = None) -> Columns:
     return Columns((Column(name, kind, nullable=True, epoch=epoch),))
 
 
@@ -64,7 +64,7 @@ def one(name: str, kind: pa.DataType, epoch: str | None = None) -> Columns:
 )
 def test_columns_that_can_come(name: str, kind: pa.DataType, epoch: str | None) -> None:
     """Whatever a column can hold of a field exactly, or refuse message by message."""
-    assert callable(reader(order(), one(name, kind, epoch)))
+    assert callable(reader(order(), column_of(name, kind, epoch)))
 
 
 @pytest.mark.parametrize(
@@ -90,7 +90,7 @@ def test_columns_that_can_come(name: str, kind: pa.DataType, epoch: str | None) 
 def test_columns_that_can_not_come(name: str, kind: pa.DataType, says: str) -> None:
     """The error names the column and both types."""
     with pytest.raises(SpecError) as refused:
-        reader(order(), one(name, kind))
+        reader(order(), column_of(name, kind))
     assert says in refused.value.what
 
 
@@ -115,9 +115,9 @@ def test_files_that_have_no_such_type(tmp_path: Path, file: str, message: str, s
     (tmp_path / "broken.proto").write_text("no protobuf")
     from google.protobuf import descriptor_pb2
 
-    whole = descriptor_pb2.FileDescriptorSet.FromString(descriptor_set(HERE / "things.proto"))
+    full_set = descriptor_pb2.FileDescriptorSet.FromString(descriptor_set(HERE / "things.proto"))
     (tmp_path / "half.desc").write_bytes(
-        descriptor_pb2.FileDescriptorSet(file=whole.file[-1:]).SerializeToString()
+        descriptor_pb2.FileDescriptorSet(file=full_set.file[-1:]).SerializeToString()
     )
     with pytest.raises(SpecError, match=says):
         _ = RowDecoder(
@@ -158,11 +158,11 @@ def test_a_type_that_has_changed_counts(tmp_path: Path) -> None:
         ProtobufEncoding(TypesFile(tmp_path, "flat.proto"), "shop.Flat"),
     )
     decoder.open()
-    before = descriptor_set(tmp_path / "flat.proto")
+    old_descriptors = descriptor_set(tmp_path / "flat.proto")
     (tmp_path / "inner.proto").write_text(
         'syntax = "proto3"; package shop; message Id { string id = 1; }'
     )
-    assert descriptor_set(tmp_path / "flat.proto") != before
+    assert descriptor_set(tmp_path / "flat.proto") != old_descriptors
 
 
 @pytest.mark.parametrize(
@@ -182,7 +182,7 @@ def test_a_type_that_is_only_called_an_instant(fields: str) -> None:
     with pytest.raises(
         SpecError, match=r"it: message google.protobuf.Timestamp can't become timestamp"
     ):
-        reader(kind, one("it", TIMESTAMP))
+        reader(kind, column_of("it", TIMESTAMP))
 
 
 @pytest.mark.parametrize(
@@ -200,7 +200,7 @@ def test_a_type_that_is_only_called_a_wrapper(fields: str) -> None:
     with pytest.raises(
         SpecError, match=r"it: message google.protobuf.Int64Value can't become int64"
     ):
-        reader(called("Int64Value", fields), one("it", pa.int64()))
+        reader(called("Int64Value", fields), column_of("it", pa.int64()))
 
 
 @pytest.mark.parametrize(
@@ -213,7 +213,7 @@ def test_a_type_that_is_only_called_a_wrapper(fields: str) -> None:
 )
 def test_a_type_like_googles_is_googles(name: str, fields: str, kind: pa.DataType) -> None:
     """Registries keep copies of their files."""
-    assert callable(reader(called(name, fields), one("it", kind)))
+    assert callable(reader(called(name, fields), column_of("it", kind)))
 
 
 def called(name: str, fields: str) -> Any:
@@ -226,7 +226,7 @@ def called(name: str, fields: str) -> Any:
 
 
 @pytest.mark.parametrize(
-    ("kind", "column", "value", "held"),
+    ("kind", "column", "value", "fits"),
     [
         ("uint64", pa.decimal128(20, 0), (1 << 64) - 1, True),
         ("fixed64", pa.decimal128(20, 0), 1 << 63, True),
@@ -243,7 +243,7 @@ def called(name: str, fields: str) -> Any:
     ],
 )
 def test_integers_that_a_column_holds_exactly(
-    kind: str, column: pa.DataType, value: int, held: bool
+    kind: str, column: pa.DataType, value: int, fits: bool
 ) -> None:
     """All of 64 bits without a sign in a Decimal(20, 0), and what is exactly a float:
     alone and packed in a list.
@@ -252,7 +252,7 @@ def test_integers_that_a_column_holds_exactly(
         f'syntax = "proto3"; message M {{ {kind} a = 1; repeated {kind} b = 2; optional {kind} c ='
         " 3; }"
     )
-    of = message_type(compiled_text(text, (), "a test"), "M", "a test")
+    descriptor = message_type(compiled_text(text, (), "a test"), "M", "a test")
     columns = Columns(
         (
             Column("a", column, nullable=False),
@@ -262,12 +262,12 @@ def test_integers_that_a_column_holds_exactly(
     )
     value_as, message = (
         Decimal(value) if pa.types.is_decimal(column) else value,
-        GetMessageClass(of)(a=value, b=[0, value]),
+        GetMessageClass(descriptor)(a=value, b=[0, value]),
     )
-    found = protobuf_batch_decoder(of, columns).decode(
+    decoded = protobuf_batch_decoder(descriptor, columns).decode(
         pa.array([message.SerializeToString()], pa.binary()), "dead"
     )
-    assert found.rows.to_pylist() == (
-        [{"a": value_as, "b": [0, value_as], "c": None}] if held else []
+    assert decoded.rows.to_pylist() == (
+        [{"a": value_as, "b": [0, value_as], "c": None}] if fits else []
     )
-    assert found.dead_reason.to_pylist() == ([] if held else ["out_of_range"])
+    assert decoded.dead_reason.to_pylist() == ([] if fits else ["out_of_range"])

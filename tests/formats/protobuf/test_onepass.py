@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.formats import onepass
-from tests.formats.protobuf.schemas import Made, made, message, mutated
+from tests.formats.protobuf.schemas import Made, made, message, mutate
 from tests.profiles import examples
 from windrow.ingest.formats.protobuf.decoder import ProtobufPass
 from windrow.ingest.formats.protobuf.strict import StrictProtobuf
@@ -34,9 +34,16 @@ def test_the_pass_agrees_with_the_library(seed: int) -> None:
     r = random.Random(seed)
     schema = made(r)
     both, odd = Both(schema), r.choice((0.0, 0.05, 0.2))
-    whole = [message(r, schema.kind, odd=odd) for _ in range(15)]
+    whole_messages = [message(r, schema.kind, odd=odd) for _ in range(15)]
     both.compare(
-        [each for one in whole for each in (one, *(mutated(r, one) for _ in range(r.randrange(3))))]
+        [
+            strewn_message
+            for whole_message in whole_messages
+            for strewn_message in (
+                whole_message,
+                *(mutate(r, whole_message) for _ in range(r.randrange(3))),
+            )
+        ]
     )
 
 
@@ -54,10 +61,10 @@ def test_any_type_with_any_messages(part: int, dice: random.Random) -> None:
     for _ in range(20):
         schema = made(dice)
         both = Both(schema)
-        whole = [message(dice, schema.kind, odd=0) for _ in range(60)]
-        counts = both.compare(whole)
+        whole_messages = [message(dice, schema.kind, odd=0) for _ in range(60)]
+        counts = both.compare(whole_messages)
         fast, rows = fast + counts[0], rows + counts[1]
-        both.compare([mutated(dice, one) for one in whole])
+        both.compare([mutate(dice, whole_message) for whole_message in whole_messages])
     assert rows > 100
     assert fast > 0.4 * rows
 
@@ -67,14 +74,17 @@ def test_parts_of_arrays_and_nulls() -> None:
     message, and what isn't there is none.
     """
     schema = made(random.Random(3))
-    both, whole = (
+    both, whole_messages = (
         Both(schema),
         [message(random.Random(seed), schema.kind, odd=0) for seed in range(5)],
     )
-    alone = [both.fast.decode(pa.array([one], pa.binary())).mask[0] for one in (b"", *whole)]
-    messages = pa.array([b"\xff" * 30, None, b"", *whole, None, b"x"], pa.binary())
-    assert both.fast.decode(messages).mask.tolist() == [False, False, *alone, False, False]
-    assert both.fast.decode(messages.slice(1, 4)).mask.tolist() == [False, *alone[:3]]
+    separate_masks = [
+        both.fast.decode(pa.array([whole_message], pa.binary())).mask[0]
+        for whole_message in (b"", *whole_messages)
+    ]
+    messages = pa.array([b"\xff" * 30, None, b"", *whole_messages, None, b"x"], pa.binary())
+    assert both.fast.decode(messages).mask.tolist() == [False, False, *separate_masks, False, False]
+    assert both.fast.decode(messages.slice(1, 4)).mask.tolist() == [False, *separate_masks[:3]]
     assert both.fast.decode(messages.slice(0, 0)).mask.tolist() == []
 
 
@@ -84,11 +94,11 @@ def main() -> None:
     for _ in range(150):
         schema = made(dice)
         both = Both(schema)
-        whole = [message(dice, schema.kind, odd=0.05) for _ in range(20)]
+        whole_messages = [message(dice, schema.kind, odd=0.05) for _ in range(20)]
         both.compare(
             [
-                *whole,
-                *(mutated(dice, one) for one in whole),
+                *whole_messages,
+                *(mutate(dice, whole_message) for whole_message in whole_messages),
                 *(dice.randbytes(dice.randrange(30)) for _ in range(20)),
             ]
         )

@@ -75,8 +75,8 @@ def written(row: dict[str, Any]) -> bytes:
             message.place.SetInParent()
             message.place.city, message.place.lat = value["city"], value["lat"]
         elif name == "places":
-            for place in value:
-                message.places.add(**place)
+            for place_row in value:
+                message.places.add(**place_row)
         elif name == "tags":
             message.tags.extend(value)
         elif name == "kind":
@@ -93,12 +93,12 @@ def expected(row: dict[str, Any]) -> str:
 
 
 def mutated(r: random.Random, message: bytes) -> bytes:
-    at = r.randrange(len(message) + 1)
+    position = r.randrange(len(message) + 1)
     return r.choice(
         (
-            message[:at],
-            message[:at] + r.randbytes(3) + message[at:],
-            message[:at] + b"\xff" * 11,
+            message[:position],
+            message[:position] + r.randbytes(3) + message[position:],
+            message[:position] + b"\xff" * 11,
             message + b"\x0c",
         )
     )
@@ -109,9 +109,9 @@ def mutated(r: random.Random, message: bytes) -> bytes:
 def test_what_the_library_writes_is_the_row(rows: list[dict[str, Any]]) -> None:
     """For any values of all kinds of fields, with only one of a oneof."""
     rows = [row | ({"road": None} if row["rail"] is not None else {}) for row in rows]
-    found = machine().decode(pa.array([written(row) for row in rows], pa.binary()), "dead")
-    assert found.dead_reason.to_pylist() == []
-    assert [repr(row) for row in found.rows.to_pylist()] == [expected(row) for row in rows]
+    decoded = machine().decode(pa.array([written(row) for row in rows], pa.binary()), "dead")
+    assert decoded.dead_reason.to_pylist() == []
+    assert [repr(row) for row in decoded.rows.to_pylist()] == [expected(row) for row in rows]
     assert not any(math.isnan(row["share"]) for row in rows)
 
 
@@ -120,23 +120,23 @@ def test_what_the_library_writes_is_the_row(rows: list[dict[str, Any]]) -> None:
 def test_poisoned_messages_move_no_neighbour(rows: list[dict[str, Any]], seed: int) -> None:
     """Whole messages among broken ones become what they become alone."""
     r = random.Random(seed)
-    whole = [written(row) for row in rows]
+    whole_messages = [written(row) for row in rows]
     strewn = [
-        each
-        for message in whole
-        for each in (message, *(mutated(r, message) for _ in range(r.randrange(3))))
+        strewn_message
+        for message in whole_messages
+        for strewn_message in (message, *(mutated(r, message) for _ in range(r.randrange(3))))
     ]
     together = verdicts(machine().decode(pa.array(strewn, pa.binary()), "dead"))
-    alone = [
+    separate_verdicts = [
         verdicts(machine().decode(pa.array([message], pa.binary()), "dead"))[0]
         for message in strewn
     ]
-    assert repr([together[i] for i in range(len(strewn))]) == repr(alone)
+    assert repr([together[i] for i in range(len(strewn))]) == repr(separate_verdicts)
 
 
 @settings(max_examples=examples(100))
 @given(st.lists(st.binary(max_size=40), max_size=20))
 def test_any_bytes(messages: list[bytes]) -> None:
     """Each ends as a row or a dead letter."""
-    found = machine().decode(pa.array(messages, pa.binary()), "dead")
-    assert found.rows.num_rows + len(found.dead_index) == len(messages)
+    decoded = machine().decode(pa.array(messages, pa.binary()), "dead")
+    assert decoded.rows.num_rows + len(decoded.dead_index) == len(messages)

@@ -63,8 +63,8 @@ def test_the_zone_of_texts() -> None:
 def test_values_inside() -> None:
     """What is said of a field or of the items is theirs alone; else the same rules hold."""
     inner = Reading("epoch_us")
-    whole = Reading(lenient=True, fields=(("a", inner),), items=inner)
-    assert whole.field("a") is inner
-    assert whole.field("b") == Reading(lenient=True)
-    assert whole.item() is inner
+    reading = Reading(lenient=True, fields=(("a", inner),), items=inner)
+    assert reading.field("a") is inner
+    assert reading.field("b") == Reading(lenient=True)
+    assert reading.item() is inner
     assert Reading(lenient=True, fields=(("a", inner),)).item() == Reading(lenient=True)

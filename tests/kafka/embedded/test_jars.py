@@ -28,24 +28,24 @@ def bare(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.mark.parametrize(
-    ("said", "good"),
+    ("version", "good"),
     [("17.0.15", True), ("21", True), ("11.0.2", False), ("1.8.0_392", False), ("25.0.1", True)],
 )
-def test_java_from_17_on_is_taken(bare: Path, said: str, good: bool) -> None:
+def test_java_from_17_on_is_taken(bare: Path, version: str, good: bool) -> None:
     """Kafka and Spark run on 17 and later; an older version is named, with the advice, and of
     another one than 17 and 21 it is said that nobody has tried it here.
     """
-    program(bare / "bin", "java", f"echo 'openjdk version \"{said}\" 2025-04-15' >&2")
+    program(bare / "bin", "java", f"echo 'openjdk version \"{version}\" 2025-04-15' >&2")
     problem = java.java_problem()
     assert (problem is None) is good
     untried = java.java_untried() if good else None
     assert untried == (
         f"{bare / 'bin' / 'java'} is 25, and windrow is tried with 17 and 21"
-        if said.startswith("25")
+        if version.startswith("25")
         else None
     )
     if problem is not None:
-        assert said.removeprefix("1.").split(".")[0] in problem
+        assert version.removeprefix("1.").split(".")[0] in problem
         assert "apt-get install" in problem
 
 
@@ -93,11 +93,11 @@ def test_jars_appear_whole_or_not_at_all(bare: Path) -> None:
         server.find_jars()
     assert list((bare / ".windrow").iterdir()) == []
     program(bare / "bin", "mvn", copy)
-    found = server.find_jars()
-    assert [jar.name for jar in found.iterdir()] == ["kafka_2.13-4.3.0.jar"]
-    assert list((bare / ".windrow").iterdir()) == [found]
+    jar_folder = server.find_jars()
+    assert [jar.name for jar in jar_folder.iterdir()] == ["kafka_2.13-4.3.0.jar"]
+    assert list((bare / ".windrow").iterdir()) == [jar_folder]
     (bare / "bin" / "mvn").unlink()
-    assert server.find_jars() == found
+    assert server.find_jars() == jar_folder
 
 
 def test_a_named_folder_must_hold_kafka(bare: Path, monkeypatch: pytest.MonkeyPatch) -> None:

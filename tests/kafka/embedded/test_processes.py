@@ -18,9 +18,9 @@ def test_only_the_noted_process_is_found(tmp_path: Path) -> None:
     file = tmp_path / "ui.json"
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as child:
         assert note(file, child.pid).pid == child.pid
-        found = noted(file)
-        assert found is not None
-        end([found], signal.SIGTERM, 30)
+        process = noted(file)
+        assert process is not None
+        end([process], signal.SIGTERM, 30)
     assert noted(file) is None
     file.write_text(f'{{"pid": {os.getpid()}, "started": 1.0}}')
     assert noted(file) is None

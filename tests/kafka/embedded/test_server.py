@@ -67,9 +67,9 @@ def test_another_process_finds_the_running_broker_and_may_stop_it(tmp_path: Path
     loopback only; stop works from anywhere, twice.
     """
     with EmbeddedBroker(tmp_path / "k", find_jars()) as broker:
-        other = EmbeddedBroker(tmp_path / "k", find_jars())
+        second_broker = EmbeddedBroker(tmp_path / "k", find_jars())
         pid = (tmp_path / "k" / "broker.pid").read_bytes()
-        assert other.start().bootstrap == broker.bootstrap
+        assert second_broker.start().bootstrap == broker.bootstrap
         assert (tmp_path / "k" / "broker.pid").read_bytes() == pid
         process = psutil.Process(msgspec.json.decode(pid)["pid"])
         assert {
@@ -80,7 +80,7 @@ def test_another_process_finds_the_running_broker_and_may_stop_it(tmp_path: Path
         with pytest.raises(SpecError, match="not on port"):
             EmbeddedBroker(tmp_path / "k", find_jars(), port=1).start()
         assert not broker.stopped()
-        other.stop()
+        second_broker.stop()
         assert not broker.running()
         assert broker.stopped()
         broker.stop()
@@ -109,9 +109,9 @@ input()
 """Starts what looks like a broker, and doesn't ask after it."""
 
 
-@pytest.mark.parametrize("wanted", [True, False])
+@pytest.mark.parametrize("is_stopped", [True, False])
 def test_a_broker_that_its_owner_has_not_reaped_has_ended(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wanted: bool
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_stopped: bool
 ) -> None:
     """Who ends another process's broker doesn't wait for that process to notice; the
     owner can tell a stop from a crash.
@@ -126,9 +126,9 @@ def test_a_broker_that_its_owner_has_not_reaped_has_ended(
         note(tmp_path, child.pid, child.create_time())
         broker = EmbeddedBroker(tmp_path, tmp_path)
         assert broker.running()
-        broker.stop() if wanted else broker.kill()
+        broker.stop() if is_stopped else broker.kill()
         assert child.status() == psutil.STATUS_ZOMBIE
-        assert (broker.running(), broker.stopped()) == (False, wanted)
+        assert (broker.running(), broker.stopped()) == (False, is_stopped)
         owner.communicate(b"\n", timeout=30)
 
 
@@ -179,10 +179,10 @@ def test_never_started(tmp_path: Path) -> None:
 
 def test_a_taken_port_is_named(tmp_path: Path) -> None:
     """The port of another program is an error at once, not a broker that dies later."""
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        taken.listen()
-        port = taken.getsockname()[1]
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen()
+        port = listener.getsockname()[1]
         with pytest.raises(UnreachableError, match=f"Port {port}"):
             EmbeddedBroker(tmp_path / "k", tmp_path, port=port).start()
 

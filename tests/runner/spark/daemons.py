@@ -83,16 +83,16 @@ def cluster(
         )
         running = {}
         for number in range(workers):
-            place = folder / f"worker-{number}"
-            place.mkdir()
+            worker_folder = folder / f"worker-{number}"
+            worker_folder.mkdir()
             options = f"--cores {cores} --memory 1g --work-dir".split()
-            _, running[place] = stack.enter_context(
+            _, running[worker_folder] = stack.enter_context(
                 _daemon(
-                    place,
+                    worker_folder,
                     "worker.Worker",
-                    [*options, str(place / "work"), address],
+                    [*options, str(worker_folder / "work"), address],
                     r"Successfully registered with master (\S+)",
-                    environment(place),
+                    environment(worker_folder),
                     hosts(number),
                 )
             )
@@ -113,10 +113,10 @@ def _daemon(
     `started`: a pattern of the log line that it writes once it is up; its group is yielded,
     with the process.
     """
-    here = ["--host", host, "--port", "0", "--webui-port", "0"]
-    command = [str(SPARK / "bin" / "spark-class"), f"org.apache.spark.deploy.{name}", *here]
-    with running(folder, [*command, *arguments], started, environment, host) as made:
-        yield made
+    addresses = ["--host", host, "--port", "0", "--webui-port", "0"]
+    command = [str(SPARK / "bin" / "spark-class"), f"org.apache.spark.deploy.{name}", *addresses]
+    with running(folder, [*command, *arguments], started, environment, host) as daemon:
+        yield daemon
 
 
 @contextmanager
@@ -153,9 +153,9 @@ def running(
             )
             process.terminate()
             process.wait(LIMIT)
-            for left in below:
-                if left.is_running():
-                    left.kill()
+            for process_below in below:
+                if process_below.is_running():
+                    process_below.kill()
             psutil.wait_procs(below, LIMIT)
 
 

@@ -91,10 +91,10 @@ class Driver:
         """Returns whether it is gone."""
         return self._process.poll() is not None
 
-    def begin(self, place: Place, hour: int = 1, crash: str = "") -> None:
+    def begin(self, setup: Place, hour: int = 1, crash: str = "") -> None:
         """Have it run a window."""
         assert self._process.stdin is not None
-        order = Order(place.bootstrap, place.topic, str(place.folder), place.over, hour, crash)
+        order = Order(setup.bootstrap, setup.topic, str(setup.folder), setup.over, hour, crash)
         self._process.stdin.write(to_json(order) + "\n")
         self._process.stdin.flush()
 
@@ -107,9 +107,9 @@ class Driver:
         assert line, "the driver ended"
         return from_json(line, Answer)
 
-    def runs(self, place: Place, hour: int = 1) -> Answer:
+    def runs(self, setup: Place, hour: int = 1) -> Answer:
         """A window from its begin to its end."""
-        self.begin(place, hour)
+        self.begin(setup, hour)
         return self.answer()
 
     def dies(self) -> None:
@@ -148,10 +148,10 @@ def main() -> None:
 
 def _done(order: Order, engine: Any) -> Answer:
     os.environ["WINDROW_CRASH"] = order.crash
-    place = Place(order.bootstrap, order.topic, Path(order.folder), order.over)
+    setup = Place(order.bootstrap, order.topic, Path(order.folder), order.over)
     try:
         return Answer(
-            run(assemble(place.spec(), engine), place.window(order.hour), Request("test")).recovered
+            run(assemble(setup.spec(), engine), setup.window(order.hour), Request("test")).recovered
         )
     except WindrowError as failed:
         return Answer(code=failed.exit_code, text=str(failed))

@@ -26,11 +26,11 @@ cloudpickle.register_pickle_by_value(tasks)  # the workers have no tests
 @pytest.fixture(scope="module")
 def session() -> Iterator[SparkSession]:
     """On the cluster."""
-    made = spark_session(
+    spark = spark_session(
         os.environ[MASTER], {"spark.driver.host": "127.0.0.1", "spark.executor.memory": "512m"}
     )
-    yield made
-    made.stop()
+    yield spark
+    spark.stop()
 
 
 class TestCluster(EngineContract):
@@ -48,4 +48,4 @@ class TestCluster(EngineContract):
         machine in its own home, by its digest.
         """
         places = {result.rows[0] for result in engine.run(Where(), SPLITS)}
-        assert all("/home/.cache/windrow/code/" in place for place in places), places
+        assert all("/home/.cache/windrow/code/" in code_path for code_path in places), places

@@ -47,6 +47,6 @@ def serving(
                 below = psutil.Process(process.pid).children(recursive=True)
                 process.terminate()
             process.wait(60)
-            for left in below:
-                if left.is_running():
-                    left.kill()
+            for process_below in below:
+                if process_below.is_running():
+                    process_below.kill()

@@ -22,8 +22,8 @@ from windrow.ingest.runner.spark.cluster import own_code
 @contextmanager
 def cluster(folder: Path, workers: int = 2, cores: int = 1) -> Iterator[Cluster]:
     """A cluster until the end of the block; gone then with all below it."""
-    with any_cluster(folder, workers, cores, _bare) as made:
-        yield made
+    with any_cluster(folder, workers, cores, _bare) as running_cluster:
+        yield running_cluster
 
 
 @contextmanager
@@ -36,14 +36,14 @@ def known_cluster(folder: Path, workers: int = 2, cores: int = 1) -> Iterator[Cl
     """
     with any_cluster(
         folder, workers, cores, _visited, lambda number: f"127.0.0.{number + 1}"
-    ) as made:
-        yield made
+    ) as running_cluster:
+        yield running_cluster
 
 
-def _visited(place: Path) -> dict[str, str]:
-    made = _bare(place)
-    leave_compiled(place / "home" / ".cache")
-    return made
+def _visited(folder: Path) -> dict[str, str]:
+    environment = _bare(folder)
+    leave_compiled(folder / "home" / ".cache")
+    return environment
 
 
 def leave_compiled(cache: Path) -> None:
@@ -52,20 +52,20 @@ def leave_compiled(cache: Path) -> None:
     """
     above = cache / "windrow" / "code"
     above.mkdir(0o700, parents=True)
-    made = above / own_code().digest / "windrow"
-    shutil.copytree(Path(windrow.ingest.errors.__file__).parent, made / "ingest")
-    shutil.copy(Path(windrow.__file__), made)
+    package = above / own_code().digest / "windrow"
+    shutil.copytree(Path(windrow.ingest.errors.__file__).parent, package / "ingest")
+    shutil.copy(Path(windrow.__file__), package)
 
 
-def _bare(place: Path) -> dict[str, str]:
+def _bare(folder: Path) -> dict[str, str]:
     """The environment of a worker that has the packages which windrow requires, and
     none of windrow itself.
     """
-    python = deps_only(place / "environment")
-    (place / "home").mkdir()
+    python = deps_only(folder / "environment")
+    (folder / "home").mkdir()
     return {
         "PATH": f"{python.parent}:/usr/bin:/bin",
-        "HOME": str(place / "home"),
+        "HOME": str(folder / "home"),
         "JAVA_HOME": os.environ["JAVA_HOME"],
     }
 

@@ -153,13 +153,13 @@ class Refuses:
     often it was asked.
     """
 
-    def __init__(self, asked: Path) -> None:
-        """`asked`: a folder that gets a file per call."""
-        self.asked = asked
+    def __init__(self, calls_folder: Path) -> None:
+        """`calls_folder`: a folder that gets a file per call."""
+        self.calls_folder = calls_folder
 
     def __call__(self, split: Split) -> Staged:
         """See `Engine.run`."""
-        note_call(self.asked, split)
+        note_call(self.calls_folder, split)
         if split.partition == 1:
             raise DataLossError("gone", "read", "Do something.", split.topic, split.partition, 7)
         if split.partition == 3:
@@ -170,13 +170,13 @@ class Refuses:
 class Breaks:
     """A bug, whose exception quotes a message's value; counts how often it was asked."""
 
-    def __init__(self, asked: Path) -> None:
-        """`asked`: a folder that gets a file per call."""
-        self.asked = asked
+    def __init__(self, calls_folder: Path) -> None:
+        """`calls_folder`: a folder that gets a file per call."""
+        self.calls_folder = calls_folder
 
     def __call__(self, split: Split) -> Staged:
         """See `Engine.run`."""
-        note_call(self.asked, split)
+        note_call(self.calls_folder, split)
         value = "secret-payload" if split.partition == 1 else 1
         return staged(split, str(pa.array([value], pa.int64())))
 

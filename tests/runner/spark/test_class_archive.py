@@ -113,16 +113,16 @@ def test_nothing_half_written_is_taken(folder: Path, monkeypatch: pytest.MonkeyP
     folder.mkdir()
     older = folder / "spark-0123.jsa"
     older.touch()
-    seen: list[str] = []
+    options_meanwhile: list[str] = []
 
-    def record(made: Path) -> None:
-        made.write_bytes(b"half")
-        seen.append(local.archive_options())
-        made.write_bytes(b"whole")
+    def record(archive: Path) -> None:
+        archive.write_bytes(b"half")
+        options_meanwhile.append(local.archive_options())
+        archive.write_bytes(b"whole")
 
     monkeypatch.setattr(class_archive, "record_classes", record)
     path = class_archive.make_archive()
-    assert seen == [""]
+    assert options_meanwhile == [""]
     assert path.read_bytes() == b"whole"
     assert list(folder.iterdir()) == [path]
 

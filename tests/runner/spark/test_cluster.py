@@ -28,8 +28,8 @@ ROOT = Path(__file__).parents[3]
 @pytest.fixture(scope="module")
 def two_workers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     """Two workers with a core each."""
-    with cluster(tmp_path_factory.mktemp("cluster")) as made:
-        yield made
+    with cluster(tmp_path_factory.mktemp("cluster")) as running_cluster:
+        yield running_cluster
 
 
 ON_IT = ["--conf", "spark.driver.host=127.0.0.1", "--conf", "spark.executor.memory=512m"]
@@ -73,12 +73,12 @@ def test_the_page_says_how_to_try_a_cluster(
     master, worker, run = map(shlex.split, block.splitlines())
     case, environment = CASES["json"], of_this_process(tmp_path)
     user = somebody(case, kafka, tmp_path, schema_registry)
-    at = run.index("--master")
+    master_index = run.index("--master")
     with (
         running(tmp_path / "one", master, r"Starting Spark master at (\S+)", environment),
         running(tmp_path / "two", worker, r"registered with master (\S+)", environment),
     ):
-        ran = user.starts_and_ends("run", "--window", HOUR, *run[at:])
+        ran = user.starts_and_ends("run", "--window", HOUR, *run[master_index:])
     assert ran["windows"][0]["committed"]["receipt"]["counts"]["valid"] == len(case.rows)
 
 
@@ -118,7 +118,7 @@ def test_doctor_looks_around_on_every_worker(
     """
     user = somebody(CASES["json"], kafka, tmp_path, schema_registry)
     words = ["--cluster", "--master", two_workers.master, *ON_IT]
-    before = sorted(tmp_path.iterdir())
+    paths_before = sorted(tmp_path.iterdir())
     *_, last = user.starts_and_ends("doctor", *words)["checks"]
     assert (last["name"], last["level"]) == ("executors", "ok")
     assert last["what"].startswith("2 executors on ")
@@ -126,7 +126,7 @@ def test_doctor_looks_around_on_every_worker(
         "; code and packages are the driver's; 1 topic-partition tried, 1 place of the sink"
     )
     assert not [path for path in tmp_path.rglob("*") if "doctor" in path.name]
-    assert [path for path in sorted(tmp_path.iterdir()) if path.suffix != ".db"] == before
+    assert [path for path in sorted(tmp_path.iterdir()) if path.suffix != ".db"] == paths_before
 
 
 @pytest.mark.long
@@ -170,11 +170,11 @@ def test_a_run_that_no_worker_has_room_for_says_so(two_workers: Cluster) -> None
     with subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True) as process:
         assert process.stderr is not None
         try:
-            said = next((line for line in process.stderr if "No executor" in line), "")
-            assert said.startswith(
+            log_line = next((line for line in process.stderr if "No executor" in line), "")
+            assert log_line.startswith(
                 f"No executor has come up at {two_workers.master}. The run waits for one"
             )
-            assert "spark.executor.memory" in said
+            assert "spark.executor.memory" in log_line
             assert process.poll() is None
         finally:
             process.kill()

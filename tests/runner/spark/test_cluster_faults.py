@@ -103,12 +103,12 @@ def end(process: psutil.Process) -> None:
 def ground(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ground]:
     """Two workers with room for two drivers, with two tasks at once on each for both."""
     folder = tmp_path_factory.mktemp("ground")
-    with known_cluster(folder / "cluster", cores=4) as made:
-        found = Ground(made, folder)
+    with known_cluster(folder / "cluster", cores=4) as cluster:
+        new_ground = Ground(cluster, folder)
         try:
-            yield found
+            yield new_ground
         finally:
-            found.close()
+            new_ground.close()
 
 
 @pytest.fixture(autouse=True)
@@ -117,19 +117,19 @@ def no_trap(ground: Ground) -> None:
     ground.trap.touch()
 
 
-def staged(place: Place) -> set[str]:
+def staged(setup: Place) -> set[str]:
     """Data files under the table, whether a commit names them or not."""
-    return {path.name for path in (place.folder / "things" / "data").rglob("*.parquet*")}
+    return {path.name for path in (setup.folder / "things" / "data").rglob("*.parquet*")}
 
 
-def finished(place: Place) -> set[str]:
+def finished(setup: Place) -> set[str]:
     """Those that were written to their end."""
-    return {name for name in staged(place) if name.endswith(".parquet")}
+    return {name for name in staged(setup) if name.endswith(".parquet")}
 
 
-def in_table(place: Place) -> set[str]:
+def in_table(setup: Place) -> set[str]:
     """Data files that the table is made of."""
-    table = place.folder / "things"
+    table = setup.folder / "things"
     return (
         {Path(uri).name for uri in DeltaTable(str(table)).file_uris()}
         if (table / "_delta_log").exists()
@@ -137,13 +137,13 @@ def in_table(place: Place) -> set[str]:
     )
 
 
-def assert_exactly_once_beside_garbage(place: Place, *garbage: int) -> None:
+def assert_exactly_once_beside_garbage(setup: Place, *garbage: int) -> None:
     """The checker finds nothing wrong, and so many staged files are there (or so many)
     that the table doesn't know.
     """
-    report = verdict(place, visible(place.bootstrap, place.topic))
+    report = verdict(setup, visible(setup.bootstrap, setup.topic))
     assert report.ok, report
-    assert len(staged(place) - in_table(place)) in garbage
+    assert len(staged(setup) - in_table(setup)) in garbage
 
 
 def test_a_killed_executor_is_run_again(ground: Ground, place: Place) -> None:
@@ -173,10 +173,10 @@ def test_a_killed_driver_is_followed_at_once(ground: Ground, place: Place, point
     first = ground.driver
     first.begin(place, crash=f"{point}:kill")
     first.dies()
-    left = ground.cluster.executors()
+    old_executors = ground.cluster.executors()
     assert ground.driver.runs(place) == Answer(recovered=point == "commit.after")
     until(
-        lambda: all(status_of(executor) in OVER for executor in left),
+        lambda: all(status_of(executor) in OVER for executor in old_executors),
         "executors outlived their driver",
     )
     assert_exactly_once_beside_garbage(place, 2 if point == "commit.before" else 0)
@@ -188,20 +188,20 @@ def test_a_task_that_always_kills_its_worker_ends_the_run(
     """As often as Spark tries a task, its worker has staged and dies by SIGKILL: the
     run says to try again, and the rerun is right.
     """
-    place = Place(kafka, create_topic(kafka), tmp_path)
-    produce(kafka, place.topic, [Put(thing(i), millis(1, i)) for i in range(50)])
+    setup = Place(kafka, create_topic(kafka), tmp_path)
+    produce(kafka, setup.topic, [Put(thing(i), millis(1, i)) for i in range(50)])
     driver = ground.driver
     for tried in range(TRIES):
         ground.trap.unlink()
         if not tried:
-            driver.begin(place)
+            driver.begin(setup)
         end(stopped_worker(ground.cluster))
     failed = driver.answer()
     assert failed.code == 3
     assert "Nothing was committed. Run the window again" in failed.text
-    assert (len(staged(place)), in_table(place)) == (TRIES, set())
-    assert driver.runs(place) == Answer(recovered=False)
-    assert_exactly_once_beside_garbage(place, TRIES)
+    assert (len(staged(setup)), in_table(setup)) == (TRIES, set())
+    assert driver.runs(setup) == Answer(recovered=False)
+    assert_exactly_once_beside_garbage(setup, TRIES)
 
 
 def test_a_broker_that_only_the_workers_do_not_reach(
@@ -215,11 +215,11 @@ def test_a_broker_that_only_the_workers_do_not_reach(
     """
     door = Door(kafka)
     try:
-        place = Place(
+        setup = Place(
             door.bootstrap, one_hour, tmp_path, {"source": {"client": {"socket.timeout.ms": 5000}}}
         )
         driver = ground.driver
-        driver.begin(place, crash="plan.after:stop")
+        driver.begin(setup, crash="plan.after:stop")
         until(
             lambda: status_of(driver.process) == psutil.STATUS_STOPPED,
             "the driver didn't come to its plan's end",
@@ -229,10 +229,10 @@ def test_a_broker_that_only_the_workers_do_not_reach(
         failed = driver.answer()
         assert failed.code == 3
         assert "from where the tasks run" in failed.text
-        assert in_table(place) == set()
+        assert in_table(setup) == set()
         door.open()
-        assert driver.runs(place) == Answer(recovered=False)
-        assert_exactly_once_beside_garbage(place, 0)
+        assert driver.runs(setup) == Answer(recovered=False)
+        assert_exactly_once_beside_garbage(setup, 0)
     finally:
         door.close()
 
@@ -241,22 +241,22 @@ def test_a_thousand_splits_on_four_slots(ground: Ground, kafka: str, tmp_path: P
     """Each message is there once, and of a split comes so little back that a thousand
     of them fit into two megabytes of the driver's.
     """
-    place = Place(
+    setup = Place(
         kafka, create_topic(kafka, partitions=4), tmp_path, {"source": {"split_records": 2}}
     )
     produce(
-        kafka, place.topic, [Put(thing(i), millis(1, i // 60, i % 60), i % 4) for i in range(2000)]
+        kafka, setup.topic, [Put(thing(i), millis(1, i // 60, i % 60), i % 4) for i in range(2000)]
     )
     driver = Driver(
         ground.cluster.master, ground.words() | {"spark.driver.maxResultSize": "2m"}, tmp_path
     )
     try:
-        assert driver.runs(place) == Answer(recovered=False)
+        assert driver.runs(setup) == Answer(recovered=False)
     finally:
         driver.close()
-    [committed] = place.pipeline().sink.receipts()
+    [committed] = setup.pipeline().sink.receipts()
     assert len(committed.receipt.plan.splits) == 1000
-    assert_exactly_once_beside_garbage(place, 0)
+    assert_exactly_once_beside_garbage(setup, 0)
 
 
 def test_a_worker_that_wakes_behind_its_copy_changes_nothing(
@@ -278,13 +278,13 @@ def test_a_worker_that_wakes_behind_its_copy_changes_nothing(
             "the driver didn't come to its commit",
         )
         assert status_of(late) == psutil.STATUS_STOPPED, "the worker was not waited for"
-        before = finished(place)
+        finished_files = finished(place)
         late.resume()
-        until(lambda: finished(place) > before, "the worker staged nothing after it woke")
+        until(lambda: finished(place) > finished_files, "the worker staged nothing after it woke")
         driver.process.resume()
         assert driver.answer() == Answer(recovered=False)
         assert_exactly_once_beside_garbage(place, 1)
-        assert in_table(place) == before
+        assert in_table(place) == finished_files
         assert driver.runs(place) == Answer(recovered=True)
     finally:
         driver.close()
@@ -300,7 +300,7 @@ def test_a_function_of_dataframes(
     3 The driver runs it again, and is killed behind its commit. 4 Another one finds
     each row there once. UDFs of its file travel.
     """
-    place = Place(
+    setup = Place(
         kafka, one_hour, tmp_path, {"transform": {"steps": [{"spark": "functions.py:same"}]}}
     )
     trap, others = tmp_path / "trap", ground.cluster.executors()
@@ -310,19 +310,19 @@ def test_a_function_of_dataframes(
         tmp_path,
     )
     try:
-        driver.begin(place)
+        driver.begin(setup)
         stopped_worker(ground.cluster)
         for executor in ground.cluster.executors():
             if executor not in others:
                 end(executor)
         failed = driver.answer()
-        assert (failed.code, in_table(place)) == (3, set())
+        assert (failed.code, in_table(setup)) == (3, set())
         assert "Nothing was committed. Run the window again" in failed.text
-        driver.begin(place, crash="commit.after:kill")
+        driver.begin(setup, crash="commit.after:kill")
         driver.dies()
     finally:
         driver.close()
-    assert ground.driver.runs(place) == Answer(recovered=True)
+    assert ground.driver.runs(setup) == Answer(recovered=True)
     report = verdict(Place(kafka, one_hour, tmp_path), visible(kafka, one_hour))
     assert report.ok, report
 
@@ -331,11 +331,11 @@ def test_a_function_that_needs_what_workers_have_not(
     ground: Ground, kafka: str, one_hour: str, tmp_path: Path
 ) -> None:
     """A module that the driver alone can import is named, with what to do; nothing is committed."""
-    place = Place(
+    setup = Place(
         kafka, one_hour, tmp_path, {"transform": {"steps": [{"spark": "functions.py:foreign"}]}}
     )
-    failed = ground.driver.runs(place)
-    assert (failed.code, in_table(place)) == (2, set())
+    failed = ground.driver.runs(setup)
+    assert (failed.code, in_table(setup)) == (2, set())
     assert (
         "A worker can't import tests, which a UDF of the function functions.py:foreign of"
         " the spark step needs" in failed.text

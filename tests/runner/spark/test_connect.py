@@ -58,8 +58,8 @@ def closing_all() -> Iterator[list[ConnectedSpark]]:
     """Clients that the test's end closes."""
     clients: list[ConnectedSpark] = []
     yield clients
-    for each in clients:
-        each.close()
+    for client in clients:
+        client.close()
 
 
 def wait_for(folder: Path) -> None:
@@ -187,8 +187,8 @@ def test_a_server_that_was_started_again(closing_all: list[ConnectedSpark]) -> N
         assert names(spark) == SPLITS
         below = command.children(recursive=True)
         command.kill()
-        gone, alive = psutil.wait_procs([command, *below], timeout=60)
-        assert gone
+        ended, alive = psutil.wait_procs([command, *below], timeout=60)
+        assert ended
         assert alive == [], "Java or a worker outlives the command that was killed"
     port = address.rpartition(":")[2]
     with pytest.raises(UnreachableError, match=rf"Start it \(windrow spark run --port {port}\)"):
@@ -291,19 +291,19 @@ def test_the_first_client_finds_workers_ready(
     """The command says that it is up once a worker has loaded all that a window needs: its
     own schema is what the first one adds.
     """
-    place = Place(kafka, create_topic(kafka), tmp_path)
-    produce(kafka, place.topic, [Put(thing(1), millis(0)), Put(thing(2), millis(1))])
+    setup = Place(kafka, create_topic(kafka), tmp_path)
+    produce(kafka, setup.topic, [Put(thing(1), millis(0)), Put(thing(2), millis(1))])
     with serving("--master", "local[1]") as (address, _):
         closing_all.append(ConnectedSpark(address))
         engine = SparkEngine(closing_all[0].session)
 
         def loaded() -> set[str]:
-            (said,) = engine.run(Loaded(), ONE)
-            return set(said.rows[0].splitlines())
+            (result,) = engine.run(Loaded(), ONE)
+            return set(result.rows[0].splitlines())
 
-        before = loaded()
-        run(assemble(place.spec(), engine), place.window(0), Request("test"))
-        added = loaded() - before
+        loaded_before = loaded()
+        run(assemble(setup.spec(), engine), setup.window(0), Request("test"))
+        added = loaded() - loaded_before
     assert {name for name in added if name.partition(".")[0] in LIBRARIES} == set()
 
 
@@ -313,9 +313,9 @@ def test_a_token(monkeypatch: pytest.MonkeyPatch) -> None:
     """
     with serving(environment={TOKEN: SECRET}) as (address, command):
         monkeypatch.delenv(TOKEN, raising=False)
-        for other in (None, "another"):
-            if other is not None:
-                monkeypatch.setenv(TOKEN, other)
+        for token in (None, "another"):
+            if token is not None:
+                monkeypatch.setenv(TOKEN, token)
             with (
                 closing(ConnectedSpark(address)) as spark,
                 pytest.raises(UnreachableError, match="doesn't take the token") as caught,
@@ -323,8 +323,8 @@ def test_a_token(monkeypatch: pytest.MonkeyPatch) -> None:
                 names(spark)
             assert SECRET not in f"{caught.value} {spark!r} {caught.value.__cause__!r}"
         monkeypatch.setenv(TOKEN, SECRET)
-        for place in (address, address.replace("127.0.0.1", "localhost")):
-            with closing(ConnectedSpark(place)) as spark:
+        for server_address in (address, address.replace("127.0.0.1", "localhost")):
+            with closing(ConnectedSpark(server_address)) as spark:
                 assert names(spark) == SPLITS
         for process in (command, *command.children(recursive=True)):
             with suppress(psutil.NoSuchProcess):  # a worker that has ended
@@ -364,10 +364,10 @@ def test_a_worker_does_not_run_what_was_changed(spark_server: str, tmp_path: Pat
     module.write_text("WORD = 'before'\n")
     task = Says(tmp_path, module.stem)
 
-    def said() -> set[str]:
+    def read_words() -> set[str]:
         with closing(ConnectedSpark(spark_server)) as spark:
             return {result.rows[0].partition(" ")[0] for result in done(spark, task, SPLITS)}
 
-    assert said() == {"before"}
+    assert read_words() == {"before"}
     module.write_text("WORD = 'after, and longer'\n")
-    assert said() == {"after,"}
+    assert read_words() == {"after,"}

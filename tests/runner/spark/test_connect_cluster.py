@@ -90,11 +90,13 @@ def ground(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ground]:
         ignore=shutil.ignore_patterns("__pycache__", "assets", "resources"),
     )
     (code / "windrow" / "ingest" / "added.py").write_text('"""What the clients have not."""\n')
-    with known_cluster(folder / "cluster", cores=2) as made:
-        begun = Ground(made, "", code, folder / "trap")
-        begun.trap.touch()
-        with serving(*begun.words(), folder=code, environment=begun.environment()) as (address, _):
-            yield Ground(made, address, code, begun.trap)
+    with known_cluster(folder / "cluster", cores=2) as running_cluster:
+        unserved_ground = Ground(running_cluster, "", code, folder / "trap")
+        unserved_ground.trap.touch()
+        with serving(
+            *unserved_ground.words(), folder=code, environment=unserved_ground.environment()
+        ) as (address, _):
+            yield Ground(running_cluster, address, code, unserved_ground.trap)
 
 
 @pytest.fixture(autouse=True)
@@ -136,8 +138,8 @@ def places(spark: ConnectedSpark) -> set[str]:
 def test_the_clients_code_runs_there(client: ConnectedSpark) -> None:
     """Workers import windrow from where they keep what the client sent, by its digest."""
     assert all(
-        f"/home/.cache/windrow/code/{cluster.own_code().digest}/" in place
-        for place in places(client)
+        f"/home/.cache/windrow/code/{cluster.own_code().digest}/" in code_path
+        for code_path in places(client)
     )
 
 
@@ -173,7 +175,7 @@ def test_clients_of_two_versions_share_a_server(
     ):
         for spark, name in ((first, "a"), (second, "b"), (first, "a")):
             digest = sending(name * 32)
-            assert all(f"/{digest}/" in place for place in places(spark))
+            assert all(f"/{digest}/" in code_path for code_path in places(spark))
 
 
 def test_workers_that_differ_are_told_before_a_split(
@@ -228,15 +230,15 @@ def test_dataframes_of_a_client(
 @pytest.fixture(scope="module")
 def drivers(ground: Ground, tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Driver]]:
     """Two clients in processes of their own."""
-    made = [Driver(ground.address, {}, tmp_path_factory.mktemp("client")) for _ in range(2)]
-    yield made
-    for each in made:
-        each.close()
+    clients = [Driver(ground.address, {}, tmp_path_factory.mktemp("client")) for _ in range(2)]
+    yield clients
+    for client in clients:
+        client.close()
 
 
-def assert_exactly_once(place: Place) -> None:
+def assert_exactly_once(setup: Place) -> None:
     """The checker finds nothing wrong."""
-    report = verdict(place, visible(place.bootstrap, place.topic))
+    report = verdict(setup, visible(setup.bootstrap, setup.topic))
     assert report.ok, report
 
 
@@ -247,14 +249,14 @@ def test_two_clients_run_windows_beside_each_other(
     also the one whose rows go through SQL on the workers.
     """
     steps = {"transform": {"steps": [{"sql": "SELECT id, lower(name) AS name FROM rows"}]}}
-    ways = {"one": {}, "other": steps}
-    both = [Place(kafka, one_hour, tmp_path / name, over) for name, over in ways.items()]
-    for each, driver in zip(both, drivers, strict=True):
-        each.folder.mkdir()
-        driver.begin(each)
+    over_by_folder = {"one": {}, "other": steps}
+    both = [Place(kafka, one_hour, tmp_path / name, over) for name, over in over_by_folder.items()]
+    for setup, driver in zip(both, drivers, strict=True):
+        setup.folder.mkdir()
+        driver.begin(setup)
     assert [driver.answer() for driver in drivers] == [Answer(recovered=False)] * 2
-    for each in both:
-        assert_exactly_once(each)
+    for setup in both:
+        assert_exactly_once(setup)
 
 
 @pytest.mark.parametrize(
@@ -350,7 +352,7 @@ def test_a_killed_server_is_an_outage(
 
     3 Nothing is committed. 4 The same window on another server is right.
     """
-    before = ground.cluster.executors()
+    executors_before = ground.cluster.executors()
     with serving(*ground.words(), folder=ground.code, environment=ground.environment()) as (
         address,
         command,
@@ -360,7 +362,11 @@ def test_a_killed_server_is_an_outage(
             ground.trap.unlink()
             driver.begin(place)
             stopped_worker(ground.cluster)
-            own = [each for each in ground.cluster.executors() if each not in before]
+            server_executors = [
+                executor
+                for executor in ground.cluster.executors()
+                if executor not in executors_before
+            ]
             below = command.children(recursive=True)
             command.kill()
             failed = driver.answer()
@@ -370,7 +376,8 @@ def test_a_killed_server_is_an_outage(
         assert "Nothing was committed" in failed.text
         psutil.wait_procs(below, 60)
         until(
-            lambda: all(status_of(each) in OVER for each in own), "executors outlived their server"
+            lambda: all(status_of(executor) in OVER for executor in server_executors),
+            "executors outlived their server",
         )
     assert drivers[0].runs(place) == Answer(recovered=False)
     assert_exactly_once(place)

@@ -84,10 +84,10 @@ class Ground:
 def ground(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ground]:
     """A server for two tasks at once."""
     with ExitStack() as stack:
-        made = Ground(tmp_path_factory.mktemp("ground"), stack)
-        made.trap.touch()
-        made.serve()
-        yield made
+        new_ground = Ground(tmp_path_factory.mktemp("ground"), stack)
+        new_ground.trap.touch()
+        new_ground.serve()
+        yield new_ground
 
 
 @pytest.fixture(autouse=True)
@@ -117,13 +117,13 @@ def test_two_clients_run_one_window_at_once(ground: Ground, place: Place) -> Non
         client.begin(place, crash="commit.before:stop")
     for client in clients:
         until(
-            lambda at=client.process: status_of(at) == psutil.STATUS_STOPPED,
+            lambda process=client.process: status_of(process) == psutil.STATUS_STOPPED,
             "a client didn't come to its commit",
         )  # type: ignore[misc]
     for client in clients:
         client.process.resume()
     answers = [client.answer() for client in clients]
-    assert sorted(answers, key=lambda answer: bool(answer.recovered)) == [
+    assert sorted(answers, key=lambda reply: bool(reply.recovered)) == [
         Answer(recovered=False),
         Answer(recovered=True),
     ]
@@ -144,11 +144,11 @@ def test_a_worker_that_wakes_behind_its_retry_changes_nothing(ground: Ground, pl
     try:
         first.close()
         assert second.runs(place) == Answer(recovered=False)
-        before, committed = finished(place), in_table(place)
+        finished_files, committed = finished(place), in_table(place)
         assert status_of(late) == psutil.STATUS_STOPPED, "the worker was not waited for"
     finally:
         late.resume()
-    until(lambda: finished(place) > before, "the worker staged nothing after it woke")
+    until(lambda: finished(place) > finished_files, "the worker staged nothing after it woke")
     assert in_table(place) == committed
     assert second.runs(place) == Answer(recovered=True)
     assert_exactly_once_beside_garbage(place, 1, 2)
@@ -174,10 +174,10 @@ def test_a_server_is_killed_in_the_middle_of_a_job_and_started_again(
     failed = client.answer()
     assert failed.code == 3
     assert "Nothing was committed" in failed.text
-    left = staged(place)
-    assert left, "nothing was staged before the kill"
+    staged_files = staged(place)
+    assert staged_files, "nothing was staged before the kill"
     assert in_table(place) == set()
     ground.serve()
     assert client.runs(place) == Answer(recovered=False)
-    assert not left & in_table(place)
-    assert_exactly_once_beside_garbage(place, len(left))
+    assert not staged_files & in_table(place)
+    assert_exactly_once_beside_garbage(place, len(staged_files))

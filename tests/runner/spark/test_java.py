@@ -45,8 +45,8 @@ def began(more: str, **environment: str) -> subprocess.Popen[str]:
 def test_the_session_takes_the_java_that_was_launched(tmp_path: Path) -> None:
     """There is one Java, launched once; what it needed to tell its port is gone."""
     with began(USED, TMPDIR=str(tmp_path)) as process:
-        said = process.communicate(timeout=LIMIT)[0].split()
-    assert said[1:] == [said[0], "3"]
+        words = process.communicate(timeout=LIMIT)[0].split()
+    assert words[1:] == [words[0], "3"]
     assert not list(tmp_path.glob("windrow-java-*"))
 
 
@@ -54,8 +54,8 @@ def test_the_session_takes_the_java_that_was_launched(tmp_path: Path) -> None:
 def test_java_that_nobody_needed_ends_before_its_process(end: str, tmp_path: Path) -> None:
     """Also if an error ends that one, while Java still starts."""
     with began(end, TMPDIR=str(tmp_path)) as process:
-        said = process.communicate(timeout=LIMIT)[0]
-    assert not psutil.pid_exists(int(said))
+        output = process.communicate(timeout=LIMIT)[0]
+    assert not psutil.pid_exists(int(output))
     assert not list(tmp_path.glob("windrow-java-*"))
 
 

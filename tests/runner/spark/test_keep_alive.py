@@ -51,5 +51,5 @@ def test_a_server_keeps_the_workers_of_its_clients() -> None:
         timeout=180,
         check=True,
     )
-    said = json.loads(ran.stdout.splitlines()[-1])
-    assert len({*said["kept"], *said["clients"]}) == 1
+    pids_by_kind = json.loads(ran.stdout.splitlines()[-1])
+    assert len({*pids_by_kind["kept"], *pids_by_kind["clients"]}) == 1

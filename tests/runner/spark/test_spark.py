@@ -77,18 +77,18 @@ def test_tasks_run_in_other_processes(spark: SparkSession) -> None:
 
 def test_workers_load_the_pyspark_that_is_compiled(spark: SparkSession) -> None:
     """It is that of the environment, not Spark's zip, which Python compiles each time."""
-    (said,) = SparkEngine(lambda: spark.sparkContext).run(Where("pyspark"), SPLITS[:1])
-    assert said.rows[0] == pyspark.__file__
+    (result,) = SparkEngine(lambda: spark.sparkContext).run(Where("pyspark"), SPLITS[:1])
+    assert result.rows[0] == pyspark.__file__
 
 
 def test_workers_load_the_windrow_that_is_installed_by_then() -> None:
     """Spark forks them from one process, which begins with the first window and may be old: it
     hands on nothing that it has loaded of windrow.
     """
-    said = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-c", FORKS], capture_output=True, text=True, check=True, timeout=60
     )
-    assert said.stdout == "[]\n"
+    assert process.stdout == "[]\n"
 
 
 def test_what_a_worker_has_loaded_is_not_looked_through_after_each_task(

@@ -49,8 +49,8 @@ def test_each_difference_is_named() -> None:
     """
     ours = dict(own_code().versions)
     assert list(differences(ours)) == []
-    wrong = list(differences({**ours, "msgspec": "0.0.1", "no-such-package": "1"}))
-    assert wrong == [
+    mismatches = list(differences({**ours, "msgspec": "0.0.1", "no-such-package": "1"}))
+    assert mismatches == [
         f"msgspec is {ours['msgspec']}, the driver's is 0.0.1",
         "no-such-package is missing, the driver has 1",
     ]
@@ -64,10 +64,10 @@ def test_a_worker_that_has_the_code_is_still_asked_for_plugins(
     checked = ours.digest, ours.versions
     monkeypatch.setattr(windrow, "__windrow_checked__", checked, raising=False)
     assert Code(b"", *checked).trouble() is None
-    found = Code(b"", ours.digest, {**ours.versions, "acme-kinds": "1.0"}).trouble()
-    assert found is not None
-    assert "acme-kinds is missing, the driver has 1.0" in found[0]
-    assert "plugins that a spec uses" in found[1]
+    trouble = Code(b"", ours.digest, {**ours.versions, "acme-kinds": "1.0"}).trouble()
+    assert trouble is not None
+    assert "acme-kinds is missing, the driver has 1.0" in trouble[0]
+    assert "plugins that a spec uses" in trouble[1]
 
 
 def test_what_travels_is_windrows_own_code(home: Path) -> None:
@@ -77,7 +77,7 @@ def test_what_travels_is_windrows_own_code(home: Path) -> None:
     folder = unpacked(own_code().files, own_code().digest)
     assert folder == home / ".cache" / "windrow" / "code" / own_code().digest
     root = Path(__file__).parents[3]
-    sent = {
+    sent_files = {
         path.relative_to(folder): path.read_bytes() for path in folder.rglob("*") if path.is_file()
     }
     ours = (
@@ -86,17 +86,17 @@ def test_what_travels_is_windrows_own_code(home: Path) -> None:
         if path.is_file() and "__pycache__" not in path.parts
     )
     package = {Path("windrow/__init__.py"): (root / "windrow" / "__init__.py").read_bytes()}
-    assert sent == package | {
+    assert sent_files == package | {
         Path("windrow") / path.relative_to(root): path.read_bytes() for path in ours
     }
-    assert len(own_code().files) < sum(map(len, sent.values())) / 2
+    assert len(own_code().files) < sum(map(len, sent_files.values())) / 2
 
 
 def test_workers_that_begin_at_once_share_one_folder(home: Path) -> None:
     """However many unpack at the same time, one folder is left, whole, and all have it."""
     with ThreadPoolExecutor(8) as pool:
-        found = set(pool.map(lambda _: unpacked(own_code().files, own_code().digest), range(8)))
-    [folder] = found
+        folders = set(pool.map(lambda _: unpacked(own_code().files, own_code().digest), range(8)))
+    [folder] = folders
     assert [path.name for path in folder.parent.iterdir()] == [folder.name]
     assert (folder / "windrow" / "ingest" / "errors.py").is_file()
     assert home in folder.parents
@@ -153,12 +153,12 @@ def test_a_full_disk_is_told(home: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     splits; half of the code stays nowhere.
     """
     monkeypatch.setitem(sys.modules, "windrow", None)  # a worker has none of it
-    asked = pa.RecordBatch.from_pydict({"index": pa.array([0], pa.int64())})
+    index_batch = pa.RecordBatch.from_pydict({"index": pa.array([0], pa.int64())})
     arrival = WorkerBootstrap(b"", [[3, 4]], RESULT, Code(own_code().files, own_code().digest, {}))
     with files_end_at(1024):
-        [answer] = list(arrival([asked]))
-    assert answer.column("index").to_pylist() == [3, 4]
-    for outcome in answer.column("outcome").to_pylist():
+        [result_batch] = list(arrival([index_batch]))
+    assert result_batch.column("index").to_pylist() == [3, 4]
+    for outcome in result_batch.column("outcome").to_pylist():
         failure = json.loads(outcome)["failure"]
         assert (
             "can't keep windrow's code, neither in its user's cache nor in its temporary folder"
@@ -169,12 +169,12 @@ def test_a_full_disk_is_told(home: Path, monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 @pytest.mark.parametrize(
-    ("master", "here"),
+    ("master", "is_here"),
     [("local", True), ("local[*,4]", True), ("spark://a:7077", False), ("yarn", False)],
 )
-def test_a_master_is_here_or_elsewhere(master: str, here: bool) -> None:
+def test_a_master_is_here_or_elsewhere(master: str, is_here: bool) -> None:
     """Only to workers elsewhere does the code travel."""
-    assert is_local(master) is here
+    assert is_local(master) is is_here
 
 
 class Sessions:
@@ -194,7 +194,7 @@ class Sessions:
 
 
 @pytest.mark.parametrize(
-    ("own", "connected", "sent"),
+    ("own_master", "connected", "is_sent"),
     [
         (None, "not loaded", False),
         ("local[2]", "not loaded", False),
@@ -206,23 +206,25 @@ class Sessions:
     ],
 )
 def test_code_goes_along_where_it_may_be_missing(
-    monkeypatch: pytest.MonkeyPatch, own: str | None, connected: str | None, *, sent: bool
+    monkeypatch: pytest.MonkeyPatch, own_master: str | None, connected: str | None, *, is_sent: bool
 ) -> None:
     """What is registered takes windrow's code along, but where this process's sessions
     all have their workers on this machine.
     """
-    context = None if own is None else SimpleNamespace(master=own)
+    context = None if own_master is None else SimpleNamespace(master=own_master)
     monkeypatch.setattr(cluster, "own_context", lambda: context)
     if connected == "not loaded":
         monkeypatch.delitem(sys.modules, CONNECT, raising=False)
     else:
         monkeypatch.setitem(sys.modules, CONNECT, SimpleNamespace(SparkSession=Sessions(connected)))  # type: ignore[arg-type]  # what is asked
-    assert code_to_send() is (own_code() if sent else None)
+    assert code_to_send() is (own_code() if is_sent else None)
 
 
-@pytest.mark.parametrize(("shares", "told"), [([[2], [0, 1]], [2, 0, 1]), (None, [0, 1])])
+@pytest.mark.parametrize(
+    ("shares", "expected_indices"), [([[2], [0, 1]], [2, 0, 1]), (None, [0, 1])]
+)
 def test_a_task_that_can_not_begin_says_so_of_each_split(
-    shares: list[list[int]] | None, told: list[int]
+    shares: list[list[int]] | None, expected_indices: list[int]
 ) -> None:
     """In the columns that its job gives, whatever else these are: a worker that has
     loaded another windrow reads nothing.
@@ -233,6 +235,6 @@ def test_a_task_that_can_not_begin_says_so_of_each_split(
     arrival = WorkerBootstrap(b"", shares, schema, Code(b"", "another", {}))
     [batch] = arrival([pa.record_batch({"id": pa.array([0, 1, 1])})])
     assert batch.schema == schema
-    assert batch.column(0).to_pylist() == told
+    assert batch.column(0).to_pylist() == expected_indices
     with pytest.raises(UnreachableError, match="has loaded another windrow than the driver's"):
         result_of(batch.column(1)[0].as_py())

@@ -93,15 +93,15 @@ class Evolving:
 
     def sink(self, schema: pa.Schema, evolve: Evolve = "add_columns") -> AnySink:
         """A sink of its own, prepared."""
-        made = (
+        sink = (
             DeltaKeyedBoth(self.uri, schema, KEY, evolve=evolve)
             if self.keyed
             else DeltaBoth(self.uri, schema, evolve=evolve)
         )
-        made.prepare()
-        return made
+        sink.prepare()
+        return sink
 
-    def staged(
+    def stage_window(
         self, sink: AnySink, number: int, generation: int = 0
     ) -> tuple[Receipt, list[Staged]]:
         """What the tasks bring of a window."""
@@ -124,8 +124,8 @@ class Evolving:
         staged: tuple[Receipt, list[Staged]] | None = None,
     ) -> None:
         """Commit a window, which makes it visible."""
-        made, files = staged or self.staged(sink, number, generation)
-        outcome = sink.commit(made, files)
+        receipt, files = staged or self.stage_window(sink, number, generation)
+        outcome = sink.commit(receipt, files)
         assert isinstance(outcome, Done), outcome
         self.note(sink, number)
 
@@ -138,31 +138,40 @@ class Evolving:
             for o in range(s.start, s.stop)
         }
 
-    def wanted(self) -> dict[tuple[int, int], Row]:
+    def expected_rows(self) -> dict[tuple[int, int], Row]:
         """What must be there, by place."""
-        every = {
-            at: row
+        row_by_position = {
+            position: row
             for number in sorted(self.committed)
-            for at, row in self.committed[number].items()
+            for position, row in self.committed[number].items()
         }
-        newest = {row["id"]: at for at, row in every.items()} if self.keyed else {}
-        return {at: row for at, row in every.items() if not self.keyed or newest[row["id"]] == at}
+        newest = (
+            {row["id"]: position for position, row in row_by_position.items()} if self.keyed else {}
+        )
+        return {
+            position: row
+            for position, row in row_by_position.items()
+            if not self.keyed or newest[row["id"]] == position
+        }
 
-    def wrong(self) -> list[str]:
+    def find_mistakes(self) -> list[str]:
         """Where a reader sees something else, a file has other types than its table, or
         verification finds something; else nothing.
         """
         names = [f.name for f in self.columns()]
-        must = {at: {name: row.get(name) for name in names} for at, row in self.wanted().items()}
-        seen = [
-            f"{reader}: {held} is not {must}" for reader, held in self._read(names) if held != must
+        must = {
+            position: {name: row.get(name) for name in names}
+            for position, row in self.expected_rows().items()
+        }
+        mistakes = [
+            f"{reader}: {rows} is not {must}" for reader, rows in self._read(names) if rows != must
         ]
-        return [*seen, *self._strange_files(), *(f.what for f in self.findings())]
+        return [*mistakes, *self._strange_files(), *(f.what for f in self.findings())]
 
     def columns(self) -> pa.Schema:
         """The table's columns of rows, as it says."""
-        held = pa.schema(DeltaTable(self.uri).schema())
-        return pa.schema([f for f in held if not f.name.startswith("_")])
+        schema = pa.schema(DeltaTable(self.uri).schema())
+        return pa.schema([f for f in schema if not f.name.startswith("_")])
 
     def findings(self) -> list[Finding]:
         """Verification's word, by everything that is read back."""
@@ -172,15 +181,15 @@ class Evolving:
             else DeltaBoth(self.uri, schema_of())
         )
         audit, receipts = sink.audit(), [c.receipt for c in sink.receipts()]
-        found = compare_contents(receipts, audit, sink.dead_letters)
+        findings = compare_contents(receipts, audit, sink.dead_letters)
         return (
-            found
+            findings
             if audit.keyed is None
-            else [*found, *compare_merged(receipts, audit, audit.keyed, deep=True, whole=True)]
+            else [*findings, *compare_merged(receipts, audit, audit.keyed, deep=True, whole=True)]
         )
 
     def _read(self, names: list[str]) -> Iterator[tuple[str, dict[tuple[int, int], Row]]]:
-        wanted = ", ".join(f'"{name}"' for name in (*names, "_partition", "_offset"))
+        column_list = ", ".join(f'"{name}"' for name in (*names, "_partition", "_offset"))
         table = DeltaTable(self.uri)
         files = [str(Path(self.uri) / path) for path in self.files()]
         readers: Mapping[str, Callable[[], list[Row]]] = {
@@ -189,7 +198,7 @@ class Evolving:
                 lambda: pa.table(
                     QueryBuilder()
                     .register("t", table)
-                    .execute(f"SELECT {wanted} FROM t")
+                    .execute(f"SELECT {column_list} FROM t")
                     .read_all()
                 ).to_pylist()
             ),
@@ -198,12 +207,12 @@ class Evolving:
         }
         for reader, read in readers.items():
             rows = read()
-            held = {
+            row_by_position = {
                 (row["_partition"], row["_offset"]): {name: row.get(name) for name in names}
                 for row in rows
             }
-            assert len(held) == len(rows), f"{reader} sees a row twice"
-            yield reader, held
+            assert len(row_by_position) == len(rows), f"{reader} sees a row twice"
+            yield reader, row_by_position
 
     def files(self) -> list[str]:
         return [
@@ -213,15 +222,15 @@ class Evolving:
 
     def _strange_files(self) -> list[str]:
         """A file may lack columns of the table; those that it has are of the table's types."""
-        kinds, found = {f.name: f.type for f in self.columns()}, []
+        kinds, mistakes = {f.name: f.type for f in self.columns()}, []
         for path in self.files():
-            held = pq.read_schema(Path(self.uri) / path)
-            found += [
+            file_schema = pq.read_schema(Path(self.uri) / path)
+            mistakes += [
                 f"{path}: {f.name} is {f.type}, not {kinds[f.name]}"
-                for f in held
+                for f in file_schema
                 if f.name in kinds and f.type != kinds[f.name]
             ]
-        return found
+        return mistakes
 
 
 def _by_duckdb(files: list[str]) -> list[Row]:
@@ -229,9 +238,9 @@ def _by_duckdb(files: list[str]) -> list[Row]:
     its files.
     """
     with duckdb.connect(config={"threads": 1}) as connection:
-        found = connection.execute("SELECT * FROM read_parquet(?, union_by_name=true)", [files])
-        names = [column[0] for column in found.description or ()]
-        return [dict(zip(names, row, strict=True)) for row in found.fetchall()]
+        cursor = connection.execute("SELECT * FROM read_parquet(?, union_by_name=true)", [files])
+        names = [column[0] for column in cursor.description or ()]
+        return [dict(zip(names, row, strict=True)) for row in cursor.fetchall()]
 
 
 def entries_with(uri: str, action: str) -> list[int]:

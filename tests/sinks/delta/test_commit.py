@@ -47,20 +47,20 @@ RACES = 30
 @pytest.fixture
 def sink(tmp_path: Path) -> DeltaBoth:
     """A prepared sink that doesn't wait between tries."""
-    made = DeltaBoth(str(tmp_path / "orders"), ROWS)
-    made.prepare()
-    made.store.waits = made.dead_letters.store.waits = (0.0, 0.0)  # type: ignore[attr-defined]
-    return made
+    sink = DeltaBoth(str(tmp_path / "orders"), ROWS)
+    sink.prepare()
+    sink.store.waits = sink.dead_letters.store.waits = (0.0, 0.0)  # type: ignore[attr-defined]
+    return sink
 
 
 def commit(sink: DeltaBoth, number: int, generation: int = 0) -> None:
     """A window, with its dead letters."""
-    made, staged = staged_receipt(sink, number, generation, f"a{generation}")
-    sink.commit_dead(made.plan, made.attempt, staged)
-    assert isinstance(sink.commit(made, staged), Done)
+    window_receipt, staged = staged_receipt(sink, number, generation, f"a{generation}")
+    sink.commit_dead(window_receipt.plan, window_receipt.attempt, staged)
+    assert isinstance(sink.commit(window_receipt, staged), Done)
 
 
-def holds(uri: str, numbers: range) -> None:
+def assert_holds(uri: str, numbers: range) -> None:
     """The table holds each message of these windows once, whoever reads it."""
     fresh = DeltaBoth(uri, ROWS)
     receipts = [c.receipt for c in fresh.receipts()]
@@ -81,18 +81,18 @@ class Wire:
     def __init__(
         self, monkeypatch: pytest.MonkeyPatch, *acts: Callable[[Callable[[], None]], None]
     ) -> None:
-        self.sent = 0
-        left, write = list(acts), DeltaTable.create_write_transaction
+        self.write_count = 0
+        remaining_acts, write = list(acts), DeltaTable.create_write_transaction
 
-        def written(*args: Any, **more: Any) -> None:
-            self.sent += 1
+        def write_acting(*args: Any, **more: Any) -> None:
+            self.write_count += 1
             send = lambda: write(*args, **more)  # noqa: E731
-            left.pop(0)(send) if left else send()
+            remaining_acts.pop(0)(send) if remaining_acts else send()
 
-        monkeypatch.setattr(DeltaTable, "create_write_transaction", written)
+        monkeypatch.setattr(DeltaTable, "create_write_transaction", write_acting)
 
 
-def lands_unanswered(error: Exception) -> Callable[[Callable[[], None]], None]:
+def land_unanswered(error: Exception) -> Callable[[Callable[[], None]], None]:
     """The commit arrives, and its answer is an error."""
 
     def act(send: Callable[[], None]) -> None:
@@ -102,7 +102,7 @@ def lands_unanswered(error: Exception) -> Callable[[Callable[[], None]], None]:
     return act
 
 
-def fails(error: Exception) -> Callable[[Callable[[], None]], None]:
+def fail_unsent(error: Exception) -> Callable[[Callable[[], None]], None]:
     """The commit never leaves."""
 
     def act(_: Callable[[], None]) -> None:
@@ -127,12 +127,12 @@ def test_a_commit_that_arrived_unanswered_is_found(
     sink: DeltaBoth, monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:
     """Whatever the error says, a commit that is in the table is done, and not sent twice."""
-    wire = Wire(monkeypatch, lands_unanswered(error))
-    made, staged = staged_receipt(sink, 0)
-    outcome = sink.commit(made, staged)
+    wire = Wire(monkeypatch, land_unanswered(error))
+    window_receipt, staged = staged_receipt(sink, 0)
+    outcome = sink.commit(window_receipt, staged)
     assert isinstance(outcome, Done)
     assert outcome.committed == sink.look(window(0))
-    assert wire.sent == 1
+    assert wire.write_count == 1
 
 
 @pytest.mark.parametrize(
@@ -142,23 +142,23 @@ def test_a_commit_that_never_left_is_sent_again(
     sink: DeltaBoth, monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:
     """A failure that left nothing behind is tried again with the same files."""
-    wire = Wire(monkeypatch, fails(error), fails(error))
+    wire = Wire(monkeypatch, fail_unsent(error), fail_unsent(error))
     assert isinstance(sink.commit(*staged_receipt(sink, 0)), Done)
-    assert wire.sent == 3
+    assert wire.write_count == 3
 
 
 def test_a_dead_letter_commit_unanswered(sink: DeltaBoth, monkeypatch: pytest.MonkeyPatch) -> None:
     """Dead letters that arrived unanswered are not sent twice; ones that can't be told
     are an unknown outcome.
     """
-    made, staged = staged_receipt(sink, 0)
-    wire = Wire(monkeypatch, lands_unanswered(OSError("reset")))
-    sink.commit_dead(made.plan, "a1", staged)
-    assert wire.sent == 1
+    window_receipt, staged = staged_receipt(sink, 0)
+    wire = Wire(monkeypatch, land_unanswered(OSError("reset")))
+    sink.commit_dead(window_receipt.plan, "a1", staged)
+    assert wire.write_count == 1
     assert sum(p.num_rows for p in delta_pieces(f"{sink.uri}_dead")) == 2
-    Wire(monkeypatch, *[fails(OSError("no route"))] * 3)
+    Wire(monkeypatch, *[fail_unsent(OSError("no route"))] * 3)
     with pytest.raises(OutcomeUnknownError, match="no route"):
-        sink.commit_dead(made.plan, "a2", staged)
+        sink.commit_dead(window_receipt.plan, "a2", staged)
 
 
 def test_conflict_errors_of_deltalake(tmp_path: Path) -> None:
@@ -181,55 +181,55 @@ def test_conflict_errors_of_deltalake(tmp_path: Path) -> None:
 # ------------------------------------------------------------------------------ others, between loo
 
 
-def property_set(uri: str) -> None:
+def set_property(uri: str) -> None:
     DeltaTable(uri).alter.set_table_properties({"delta.logRetentionDuration": "interval 3 days"})
 
 
-def maintained(uri: str) -> None:
+def maintain(uri: str) -> None:
     table = DeltaTable(uri)
     table.optimize.compact()
     table.vacuum(retention_hours=0, dry_run=False, enforce_retention_duration=False)
     table.create_checkpoint()
 
 
-def cleaned(uri: str, kept: int = 2) -> None:
+def clean_log_up_to(uri: str, kept_version: int = 2) -> None:
     """Others have gone on to a checkpoint, and a clean-up takes what is before it, but
     for one entry that it hasn't come to yet.
     """
-    other = DeltaBoth(uri, ROWS)
+    sink = DeltaBoth(uri, ROWS)
     for number in range(3, 6):
-        commit(other, number)
+        commit(sink, number)
     DeltaTable(uri).create_checkpoint()
     for version in range(DeltaTable(uri).version()):
-        if version != kept:
+        if version != kept_version:
             (Path(uri) / entry_name(version)).unlink(missing_ok=True)
 
 
-@pytest.mark.parametrize("turn", [property_set, maintained, cleaned])
+@pytest.mark.parametrize("turn", [set_property, maintain, clean_log_up_to])
 def test_what_comes_between_look_and_put(sink: DeltaBoth, turn: Callable[[str], None]) -> None:
     """Whatever others do to the table or its log, the commit looks again, arrives
     behind it, and nothing is lost.
     """
     for number in (0, 1):
         commit(sink, number)
-    made, staged = staged_receipt(sink, 2)
-    sink.commit_dead(made.plan, "a1", staged)
+    window_receipt, staged = staged_receipt(sink, 2)
+    sink.commit_dead(window_receipt.plan, "a1", staged)
     in_between(sink, lambda: turn(sink.uri))
-    assert isinstance(sink.commit(made, staged), Done)
+    assert isinstance(sink.commit(window_receipt, staged), Done)
     receipts = [c.receipt for c in DeltaBoth(sink.uri, ROWS).receipts()]
     report = check(produced(range(len(receipts))), delta_pieces(sink.uri), [], [], content="id")
-    assert len(receipts) == (6 if turn is cleaned else 3)
+    assert len(receipts) == (6 if turn is clean_log_up_to else 3)
     assert report.invented == report.duplicated == ()
 
 
-def race(uri: str, name: str, windows: range, told: Any) -> None:
+def race(uri: str, name: str, windows: range, done_counts: Any) -> None:
     """In a process of its own: commit them all, one after the other."""
     sink, done = DeltaBoth(uri, ROWS), 0
     for number in windows:
-        made, staged = staged_receipt(sink, number, 0, name)
-        sink.commit_dead(made.plan, name, staged)
-        done += isinstance(sink.commit(made, staged), Done)
-    told.put(done)
+        window_receipt, staged = staged_receipt(sink, number, 0, name)
+        sink.commit_dead(window_receipt.plan, name, staged)
+        done += isinstance(sink.commit(window_receipt, staged), Done)
+    done_counts.put(done)
 
 
 def test_two_processes_race(sink: DeltaBoth) -> None:
@@ -238,20 +238,20 @@ def test_two_processes_race(sink: DeltaBoth) -> None:
     """
     DeltaTable(sink.uri).alter.set_table_properties({"delta.checkpointInterval": "10"})
     context = multiprocessing.get_context("spawn")
-    told = context.Queue()
+    done_counts = context.Queue()
     orders = (range(RACES), range(RACES - 1, -1, -1))
     runs = [
-        context.Process(target=race, args=(sink.uri, f"r{i}", order, told))
+        context.Process(target=race, args=(sink.uri, f"r{i}", order, done_counts))
         for i, order in enumerate(orders)
     ]
     for run in runs:
         run.start()
-    done = sum(told.get(timeout=240) for _ in runs)
+    done = sum(done_counts.get(timeout=240) for _ in runs)
     for run in runs:
         run.join(60)
         assert run.exitcode == 0
     assert done == RACES
-    holds(sink.uri, range(RACES))
+    assert_holds(sink.uri, range(RACES))
 
 
 # ----------------------------------------------------------------------------------- what a look se
@@ -267,13 +267,13 @@ def test_a_table_made_anew_is_another_one(sink: DeltaBoth, longer: bool) -> None
     assert sink.look(window(1)) is not None
     shutil.rmtree(sink.uri)
     shutil.rmtree(f"{sink.uri}_dead")
-    other = DeltaBoth(sink.uri, ROWS)
-    other.prepare()
+    new_sink = DeltaBoth(sink.uri, ROWS)
+    new_sink.prepare()
     for number in range(4 if longer else 1):
-        commit(other, number)
+        commit(new_sink, number)
     assert (sink.look(window(1)) is not None) is longer
     commit(sink, 4 if longer else 1)
-    holds(sink.uri, range(5 if longer else 2))
+    assert_holds(sink.uri, range(5 if longer else 2))
 
 
 def test_a_gap_that_a_clean_up_made_is_not_the_end(sink: DeltaBoth) -> None:
@@ -283,10 +283,10 @@ def test_a_gap_that_a_clean_up_made_is_not_the_end(sink: DeltaBoth) -> None:
     for number in range(3):
         commit(sink, number)
     assert sink.look(window(3)) is None
-    cleaned(sink.uri, kept=3)
+    clean_log_up_to(sink.uri, kept_version=3)
     assert sink.look(window(3)) is not None
     commit(sink, 6)
-    holds(sink.uri, range(7))
+    assert_holds(sink.uri, range(7))
 
 
 def test_nothing_is_loaded_where_nothing_has_come(
@@ -322,9 +322,12 @@ def test_a_table_that_was_set_back(sink: DeltaBoth) -> None:
         commit(sink, number)
     for version in (6, 7, 8):
         (Path(sink.uri) / entry_name(version)).unlink()
-    other = plan(sink, 40, (5 * PER_WINDOW, 7 * PER_WINDOW))
+    overlapping_plan = plan(sink, 40, (5 * PER_WINDOW, 7 * PER_WINDOW))
     assert isinstance(
-        sink.commit(receipt(other, [], 0, "w"), stage(sink, other, 0, "w", dead=False)), Done
+        sink.commit(
+            receipt(overlapping_plan, [], 0, "w"), stage(sink, overlapping_plan, 0, "w", dead=False)
+        ),
+        Done,
     )
     commit(sink, 7)
     with pytest.raises(OverlapError, match=window(40).key):
@@ -339,9 +342,12 @@ def test_an_overlap_is_refused_by_a_process_that_has_seen_nothing(
     for n in range(8):
         commit(sink, n)
     fresh = DeltaBoth(sink.uri, ROWS)
-    wrong = plan(fresh, 50, (number * PER_WINDOW + 4, number * PER_WINDOW + 5))
+    overlapping_plan = plan(fresh, 50, (number * PER_WINDOW + 4, number * PER_WINDOW + 5))
     with pytest.raises(OverlapError, match=window(number).key):
-        fresh.commit(receipt(wrong, [], 0, "w"), stage(fresh, wrong, 0, "w", dead=False))
+        fresh.commit(
+            receipt(overlapping_plan, [], 0, "w"),
+            stage(fresh, overlapping_plan, 0, "w", dead=False),
+        )
     assert fresh.look(window(50)) is None
 
 
@@ -357,8 +363,8 @@ def test_nothing_is_written_without_its_pages(sink: DeltaBoth, harm: str) -> Non
     for page in pages:
         page.unlink() if harm == "gone" else page.write_bytes(page.read_bytes()[:-3] + b"abc")
     fresh = DeltaBoth(sink.uri, ROWS)
-    made, staged = staged_receipt(fresh, 3)
-    for ask in (lambda: fresh.look(window(0)), lambda: fresh.commit(made, staged)):
+    window_receipt, staged = staged_receipt(fresh, 3)
+    for ask in (lambda: fresh.look(window(0)), lambda: fresh.commit(window_receipt, staged)):
         with pytest.raises(DamagedError, match="--restore-receipts"):
             ask()
 
@@ -381,33 +387,33 @@ def test_checkpoints_are_made(sink: DeltaBoth) -> None:
     for number in range(8):
         commit(sink, number)
     log = Path(sink.uri) / "_delta_log"
-    made = sorted(path.name for path in log.glob("*.checkpoint.parquet"))
-    assert [int(name[:20]) for name in made] == [2, 5, 8]
+    checkpoints = sorted(path.name for path in log.glob("*.checkpoint.parquet"))
+    assert [int(name[:20]) for name in checkpoints] == [2, 5, 8]
     for path in log.glob("*.json"):
-        if path.name < made[-1]:
+        if path.name < checkpoints[-1]:
             path.unlink()
-    holds(sink.uri, range(8))
+    assert_holds(sink.uri, range(8))
     commit(sink, 8)
-    holds(sink.uri, range(9))
+    assert_holds(sink.uri, range(9))
 
 
 def test_a_table_that_is_made_during_a_look_is_no_lost_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Another run makes it after the log was looked for and before its folders are seen."""
-    place = str(tmp_path / "t")
-    mine, other = (DeltaBoth(place, ROWS) for _ in range(2))
+    uri = str(tmp_path / "t")
+    looking_sink, creating_sink = (DeltaBoth(uri, ROWS) for _ in range(2))
     looked = Place.folders
 
-    def made_now(self: Place, folder: str) -> set[str]:
+    def create_then_list(self: Place, folder: str) -> set[str]:
         if folder == "_windrow":
             monkeypatch.undo()
-            other.prepare()
-            commit(other, 0)
+            creating_sink.prepare()
+            commit(creating_sink, 0)
         return looked(self, folder)
 
-    monkeypatch.setattr(Place, "folders", made_now)
-    assert mine.look(window(0)) == other.look(window(0)) is not None
+    monkeypatch.setattr(Place, "folders", create_then_list)
+    assert looking_sink.look(window(0)) == creating_sink.look(window(0)) is not None
 
 
 def test_a_log_is_cleaned_up_now_and_then(sink: DeltaBoth, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -415,14 +421,17 @@ def test_a_log_is_cleaned_up_now_and_then(sink: DeltaBoth, monkeypatch: pytest.M
     the more the more there are.
     """
     monkeypatch.setattr(tables, "CLEANED_EVERY", 6)
-    kept = {"delta.checkpointInterval": "2", "delta.logRetentionDuration": "interval 0 seconds"}
-    DeltaTable(sink.uri).alter.set_table_properties(kept)
-    left = []
+    properties = {
+        "delta.checkpointInterval": "2",
+        "delta.logRetentionDuration": "interval 0 seconds",
+    }
+    DeltaTable(sink.uri).alter.set_table_properties(properties)
+    first_entry_exists = []
     for number in range(6):
         commit(sink, number)
-        left.append((Path(sink.uri) / entry_name(1)).exists())
-    assert left == [True, True, True, True, False, False]
-    holds(sink.uri, range(6))
+        first_entry_exists.append((Path(sink.uri) / entry_name(1)).exists())
+    assert first_entry_exists == [True, True, True, True, False, False]
+    assert_holds(sink.uri, range(6))
 
 
 def test_all_that_counts_is_synced(sink: DeltaBoth, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -432,11 +441,11 @@ def test_all_that_counts_is_synced(sink: DeltaBoth, monkeypatch: pytest.MonkeyPa
     DeltaTable(sink.uri).alter.set_table_properties({"delta.checkpointInterval": "4"})
     synced, fsync = list[str](), os.fsync
 
-    def watched(handle: int) -> None:
+    def sync_watched(handle: int) -> None:
         synced.append(str(Path(f"/proc/self/fd/{handle}").readlink()))
         fsync(handle)
 
-    monkeypatch.setattr(os, "fsync", watched)
+    monkeypatch.setattr(os, "fsync", sync_watched)
     for generation in (0, 1):
         synced.clear()
         commit(sink, 0, generation)

@@ -69,7 +69,7 @@ def test_a_table_is_made_once_by_those_who_make_it_at_the_same_time(uri: str, pa
     again: of two racing creators the second replaces the first one's properties.
     """
     together([partial(DeltaBoth(uri, ROWS).prepare, OWNER) for _ in range(8)])
-    assert [DeltaTable(place).version() for place in (uri, f"{uri}_dead")] == [0, 0]
+    assert [DeltaTable(table_uri).version() for table_uri in (uri, f"{uri}_dead")] == [0, 0]
 
 
 def test_what_is_written_is_what_is_read(uri: str) -> None:
@@ -96,9 +96,9 @@ def test_a_new_nullable_column_waits_for_its_rows(uri: str) -> None:
     """
     old = prepare(DeltaBoth(uri, ROWS))
     old.commit(*staged_receipt(old, 0))
-    before = DeltaTable(uri).version()
+    old_version = DeltaTable(uri).version()
     together([lambda: prepare(DeltaBoth(uri, WIDER)) for _ in range(6)])
-    assert DeltaTable(uri).version() == before
+    assert DeltaTable(uri).version() == old_version
 
 
 @pytest.mark.parametrize(
@@ -122,9 +122,9 @@ def test_a_new_nullable_column_waits_for_its_rows(uri: str) -> None:
 def test_any_other_difference_is_shown(uri: str, schema: pa.Schema, says: str) -> None:
     """Each column that differs is shown with what it is on both sides; nothing changes."""
     prepare(DeltaBoth(uri, ROWS))
-    with pytest.raises(SchemaChangedError, match=says) as told:
+    with pytest.raises(SchemaChangedError, match=says) as raised:
         prepare(DeltaBoth(uri, schema))
-    assert f"if a run made it that was refused, remove {uri}, and" in str(told.value.do)
+    assert f"if a run made it that was refused, remove {uri}, and" in str(raised.value.do)
     assert DeltaTable(uri).version() == 0
 
 

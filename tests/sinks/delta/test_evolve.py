@@ -33,31 +33,31 @@ WIDE = schema_of(n=pa.int64(), x=pa.float64())
 CHANGES: list[tuple[pa.Schema, Evolve]] = [(MORE, "add_columns"), (WIDE, "widen")]
 
 
-def begun(folder: Path, *, keyed: bool) -> Evolving:
+def begin_table(folder: Path, *, keyed: bool) -> Evolving:
     """A table with two windows of the narrow schema."""
-    made = Evolving(str(folder / "orders"), keyed)
-    sink = made.sink(NARROW)
+    table = Evolving(str(folder / "orders"), keyed)
+    sink = table.sink(NARROW)
     for number in (0, 1):
-        made.commit(sink, number)
-    return made
+        table.commit(sink, number)
+    return table
 
 
 @pytest.fixture(params=["append", "keyed"])
 def table(request: pytest.FixtureRequest, tmp_path: Path) -> Evolving:
     """Of each kind."""
-    return begun(tmp_path, keyed=request.param == "keyed")
+    return begin_table(tmp_path, keyed=request.param == "keyed")
 
 
 @pytest.fixture
 def plain(tmp_path: Path) -> Evolving:
     """One whose rows are appended; of the other kind, files are merged for each state anew."""
-    return begun(tmp_path, keyed=False)
+    return begin_table(tmp_path, keyed=False)
 
 
 changes = pytest.mark.parametrize(("schema", "evolve"), CHANGES, ids=["add", "widen"])
 
 
-def once_worked_out(monkeypatch: pytest.MonkeyPatch, act: Callable[[], None]) -> list[str]:
+def act_before_send(monkeypatch: pytest.MonkeyPatch, act: Callable[[], None]) -> list[str]:
     """Have something done after the next commit has written what it needs, and before
     it is sent; once.
     """
@@ -82,17 +82,17 @@ def test_columns_come_with_their_first_rows(
     """
     sink = table.sink(schema, evolve)
     assert table.columns() == NARROW
-    before = DeltaTable(table.uri).version()
+    old_version = DeltaTable(table.uri).version()
     table.commit(sink, 2)
     assert table.columns() == schema
     assert (
         entries_with(table.uri, "metaData")
-        == [0, before + 1]
+        == [0, old_version + 1]
         == [0, DeltaTable(table.uri).version()]
     )
     table.commit(sink, 3)
-    assert entries_with(table.uri, "metaData") == [0, before + 1]
-    assert table.wrong() == []
+    assert entries_with(table.uri, "metaData") == [0, old_version + 1]
+    assert table.find_mistakes() == []
 
 
 @changes
@@ -121,10 +121,12 @@ def test_a_crash(
     monkeypatch.delenv("WINDROW_CRASH")
     arrived = point == "commit.after"
     assert table.columns() == (schema if arrived else NARROW)
-    again = table.sink(schema, evolve)
-    assert isinstance(again.commit(*table.staged(again, 2)), AlreadyDone if arrived else Done)
-    table.note(again, 2)
-    assert table.wrong() == []
+    retry_sink = table.sink(schema, evolve)
+    assert isinstance(
+        retry_sink.commit(*table.stage_window(retry_sink, 2)), AlreadyDone if arrived else Done
+    )
+    table.note(retry_sink, 2)
+    assert table.find_mistakes() == []
 
 
 @changes
@@ -136,7 +138,7 @@ def test_two_bring_the_same_column(table: Evolving, schema: pa.Schema, evolve: E
     in_between(sink, lambda: table.commit(rival, 2))
     table.commit(sink, 3)
     assert len(entries_with(table.uri, "metaData")) == 2
-    assert table.wrong() == []
+    assert table.find_mistakes() == []
 
 
 @changes
@@ -147,11 +149,11 @@ def test_an_older_attempt_comes_later(table: Evolving, schema: pa.Schema, evolve
     Of a table with a primary key, rows that stay keep what the newer columns hold.
     """
     old = table.sink(NARROW, evolve)
-    staged = table.staged(old, 3)
+    staged = table.stage_window(old, 3)
     table.commit(table.sink(schema, evolve), 2)
     table.commit(old, 3, staged=staged)
     assert table.columns() == schema
-    assert table.wrong() == []
+    assert table.find_mistakes() == []
 
 
 @changes
@@ -162,7 +164,7 @@ def test_an_older_attempt_whose_window_was_first(
     old = table.sink(NARROW, evolve)
     in_between(old, lambda: table.commit(table.sink(schema, evolve), 3))
     table.commit(old, 2)
-    assert table.wrong() == []
+    assert table.find_mistakes() == []
 
 
 @changes
@@ -172,7 +174,7 @@ def test_a_replay_brings_them_too(table: Evolving, schema: pa.Schema, evolve: Ev
     """
     table.commit(table.sink(schema, evolve), 0, generation=1)
     assert table.columns() == schema
-    assert table.wrong() == []
+    assert table.find_mistakes() == []
 
 
 def test_columns_are_added_and_made_wider_at_once(table: Evolving) -> None:
@@ -181,11 +183,11 @@ def test_columns_are_added_and_made_wider_at_once(table: Evolving) -> None:
     """
     both = schema_of(n=pa.int64(), x=pa.float64(), note=pa.string(), at=pa.timestamp("us", "UTC"))
     old = table.sink(NARROW, "widen")
-    staged = table.staged(old, 3)
+    staged = table.stage_window(old, 3)
     table.commit(table.sink(both, "widen"), 2)
     table.commit(old, 3, staged=staged)
     assert table.columns() == both
-    assert table.wrong() == []
+    assert table.find_mistakes() == []
 
 
 def test_a_time_without_a_zone(table: Evolving) -> None:
@@ -197,7 +199,7 @@ def test_a_time_without_a_zone(table: Evolving) -> None:
     assert table.columns() == NARROW
     table.commit(sink, 2)
     assert table.columns() == schema
-    assert table.wrong() == []
+    assert table.find_mistakes() == []
 
 
 @pytest.mark.parametrize(
@@ -221,11 +223,11 @@ def test_what_becomes_wider(tmp_path: Path, narrow: pa.DataType, wide: pa.DataTy
     table.commit(table.sink(schema_of(v=narrow)), 0)
     table.commit(table.sink(schema_of(v=wide), "widen"), 1)
     assert table.columns() == schema_of(v=wide)
-    assert table.wrong() == []
+    assert table.find_mistakes() == []
 
 
 @pytest.mark.parametrize(
-    ("there", "here", "says"),
+    ("table_type", "schema_type", "says"),
     [
         (pa.int64(), pa.int32(), r"v: long in the table, integer in the schema"),
         (pa.int32(), pa.float64(), r"v: integer in the table, double in the schema"),
@@ -262,40 +264,40 @@ def test_what_becomes_wider(tmp_path: Path, narrow: pa.DataType, wide: pa.DataTy
     ids=str,
 )
 def test_what_stays_as_it_is(
-    tmp_path: Path, there: pa.DataType, here: pa.DataType, says: str
+    tmp_path: Path, table_type: pa.DataType, schema_type: pa.DataType, says: str
 ) -> None:
     """What would lose values, or change a checksum, is refused before anything is read;
     also inside lists, structs and maps.
     """
     table = Evolving(str(tmp_path / "orders"), keyed=False)
-    table.sink(schema_of(v=there))
+    table.sink(schema_of(v=table_type))
     with pytest.raises(SchemaChangedError, match=says):
-        table.sink(schema_of(v=here), "widen")
+        table.sink(schema_of(v=schema_type), "widen")
 
 
 def test_a_column_may_become_nullable(table: Evolving) -> None:
     """With `widen`; nothing is written anew for it. The other way round is refused."""
     strict = pa.schema([*NARROW, pa.field("must", pa.string(), nullable=False)])
     loose = pa.schema([*NARROW, pa.field("must", pa.string())])
-    other = Evolving(f"{table.uri}2", table.keyed)
-    other.commit(other.sink(strict, "widen"), 3)
-    before = set(other.files())
+    second_table = Evolving(f"{table.uri}2", table.keyed)
+    second_table.commit(second_table.sink(strict, "widen"), 3)
+    old_files = set(second_table.files())
     with pytest.raises(
         SchemaChangedError,
         match=r"must: string not null in the table, string in the schema.*sink.evolve: widen",
     ):
-        other.sink(loose)
-    old = other.sink(strict, "widen")
-    staged = other.staged(old, 5)
-    other.commit(other.sink(loose, "widen"), 4)
-    other.commit(old, 5, staged=staged)
-    assert other.columns() == loose
-    assert table.keyed or before <= set(other.files())
-    assert other.wrong() == []
+        second_table.sink(loose)
+    old = second_table.sink(strict, "widen")
+    staged = second_table.stage_window(old, 5)
+    second_table.commit(second_table.sink(loose, "widen"), 4)
+    second_table.commit(old, 5, staged=staged)
+    assert second_table.columns() == loose
+    assert table.keyed or old_files <= set(second_table.files())
+    assert second_table.find_mistakes() == []
     with pytest.raises(
         SchemaChangedError, match=r"must: string in the table, string not null in the schema"
     ):
-        other.sink(strict, "widen")
+        second_table.sink(strict, "widen")
 
 
 def test_none_shows_every_difference(table: Evolving) -> None:
@@ -303,21 +305,21 @@ def test_none_shows_every_difference(table: Evolving) -> None:
     take it; nothing changes.
     """
     schema = schema_of(n=pa.int64(), note=pa.string())
-    with pytest.raises(SchemaChangedError) as told:
+    with pytest.raises(SchemaChangedError) as raised:
         table.sink(schema, "none")
     for says in (
         r"note: new (string), and sink.evolve is none",
         "n: integer in the table, long in the schema",
         "x: in the table (float), not",
     ):
-        assert says in told.value.what
+        assert says in raised.value.what
     for evolve, fits in (("add_columns", MORE), ("widen", WIDE)):
         with pytest.raises(
             SchemaChangedError, match=f"With sink.evolve: {evolve} the table would take it"
         ):
             table.sink(fits, "none")
     assert table.columns() == NARROW
-    assert table.wrong() == []
+    assert table.find_mistakes() == []
 
 
 def test_none_goes_on_where_nothing_differs(table: Evolving) -> None:
@@ -326,10 +328,10 @@ def test_none_goes_on_where_nothing_differs(table: Evolving) -> None:
     """
     old = table.sink(NARROW, "none")
     table.commit(old, 2)
-    staged = table.staged(old, 4)
+    staged = table.stage_window(old, 4)
     table.commit(table.sink(MORE), 3)
     table.commit(old, 4, staged=staged)
-    assert table.wrong() == []
+    assert table.find_mistakes() == []
 
 
 @pytest.mark.parametrize("evolve", ["none", "add_columns"])
@@ -338,11 +340,11 @@ def test_a_narrow_attempt_that_may_not_widen(table: Evolving, evolve: Evolve) ->
     is refused with the difference.
     """
     old = table.sink(NARROW, evolve)
-    staged = table.staged(old, 3)
+    staged = table.stage_window(old, 3)
     table.commit(table.sink(WIDE, "widen"), 2)
     with pytest.raises(SchemaChangedError, match="n: long in the table, integer in the schema"):
         old.commit(*staged)
-    assert table.wrong() == []
+    assert table.find_mistakes() == []
 
 
 def test_each_file_is_written_anew_once(plain: Evolving, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -350,12 +352,12 @@ def test_each_file_is_written_anew_once(plain: Evolving, monkeypatch: pytest.Mon
     those of what has come: it gets done at last.
     """
     sink, rival = plain.sink(WIDE, "widen"), plain.sink(NARROW)
-    acted = once_worked_out(monkeypatch, lambda: plain.commit(rival, 2))
+    acted = act_before_send(monkeypatch, lambda: plain.commit(rival, 2))
     plain.commit(sink, 3)
     assert acted
     # four narrow files and the rival's two, each rewritten once, and the two that are wide
     assert len(staged_paths(plain.uri)) == 2 * (4 + 2) + 2
-    assert plain.wrong() == []
+    assert plain.find_mistakes() == []
 
 
 def test_the_table_becomes_wider_still_between_two_tries(
@@ -365,13 +367,13 @@ def test_the_table_becomes_wider_still_between_two_tries(
     table = Evolving(str(tmp_path / "t"), keyed=False)
     first, second, third = (schema_of(n=kind) for kind in (pa.int8(), pa.int16(), pa.int32()))
     old = table.sink(first, "widen")
-    staged = table.staged(old, 1)
+    staged = table.stage_window(old, 1)
     table.commit(table.sink(second, "widen"), 0)
-    acted = once_worked_out(monkeypatch, lambda: table.commit(table.sink(third, "widen"), 2))
+    acted = act_before_send(monkeypatch, lambda: table.commit(table.sink(third, "widen"), 2))
     table.commit(old, 1, staged=staged)
     assert acted
     assert table.columns() == third
-    assert table.wrong() == []
+    assert table.find_mistakes() == []
 
 
 def test_files_that_hide_rows(table: Evolving, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -380,7 +382,7 @@ def test_files_that_hide_rows(table: Evolving, monkeypatch: pytest.MonkeyPatch) 
     class Vectors:
         reader_features = writer_features = ("deletionVectors",)
 
-    staged = table.staged(table.sink(WIDE, "widen"), 2)
+    staged = table.stage_window(table.sink(WIDE, "widen"), 2)
     sink = table.sink(WIDE, "widen")
     monkeypatch.setattr(DeltaTable, "protocol", lambda _: Vectors)
     with pytest.raises(SchemaChangedError, match="has the features deletionVectors"):
@@ -391,7 +393,7 @@ def test_a_table_that_is_append_only(plain: Evolving) -> None:
     """Where Delta lets no file go, new columns come all the same."""
     DeltaTable(plain.uri).alter.set_table_properties({"delta.appendOnly": "true"})
     plain.commit(plain.sink(MORE), 2)
-    assert plain.wrong() == []
+    assert plain.find_mistakes() == []
 
 
 def test_what_an_append_only_table_does_not_let_go_is_told_before_anything_is_read(
@@ -402,14 +404,14 @@ def test_what_an_append_only_table_does_not_let_go_is_told_before_anything_is_re
     """
     sink = table.sink(NARROW)
     DeltaTable(table.uri).alter.set_table_properties({"delta.appendOnly": "true"})
-    what = r"append-only \(delta.appendOnly\).* "
+    pattern = r"append-only \(delta.appendOnly\).* "
     if table.keyed:
-        with pytest.raises(SchemaChangedError, match=f"{what}a table with a primary key"):
+        with pytest.raises(SchemaChangedError, match=f"{pattern}a table with a primary key"):
             sink.prepare()
         return
-    with pytest.raises(SchemaChangedError, match=rf"{what}wider columns: n \(integer to long\)"):
+    with pytest.raises(SchemaChangedError, match=rf"{pattern}wider columns: n \(integer to long\)"):
         table.sink(WIDE, "widen")
-    with pytest.raises(SchemaChangedError, match=f"{what}a replay of {window(1).key}"):
+    with pytest.raises(SchemaChangedError, match=f"{pattern}a replay of {window(1).key}"):
         sink.prepare(replaced=[window(1).key])
     sink.prepare(replaced=[window(2).key])
 
@@ -420,13 +422,13 @@ def test_a_commit_that_an_append_only_table_does_not_let_go(table: Evolving, num
     refused, and not of unknown outcome.
     """
     sink = table.sink(WIDE, "widen")
-    staged = table.staged(sink, number, generation=2 - number)
+    staged = table.stage_window(sink, number, generation=2 - number)
     DeltaTable(table.uri).alter.set_table_properties({"delta.appendOnly": "true"})
     with pytest.raises(RefusedError, match="is append-only") as refused:
         sink.commit(*staged)
     assert "Nothing was committed" in refused.value.do
     assert "windrow replay SPEC --window W" in refused.value.do
-    assert table.wrong() == []
+    assert table.find_mistakes() == []
 
 
 def test_wide_files_that_are_gone(plain: Evolving, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -435,21 +437,21 @@ def test_wide_files_that_are_gone(plain: Evolving, monkeypatch: pytest.MonkeyPat
     """
     sink, rival = plain.sink(WIDE, "widen"), plain.sink(NARROW)
 
-    staged = plain.staged(sink, 3)
-    own = {word.path for part in staged[1] for word in sink.store.staged.named(part.rows)}
+    staged = plain.stage_window(sink, 3)
+    own_paths = {word.path for part in staged[1] for word in sink.store.staged.named(part.rows)}
 
-    def vacuumed() -> None:
+    def commit_and_vacuum() -> None:
         plain.commit(rival, 2)
         for path in Path(plain.uri).glob("data/*/a3*.parquet"):
-            if str(path.relative_to(plain.uri)) not in own:
+            if str(path.relative_to(plain.uri)) not in own_paths:
                 path.unlink()
 
-    once_worked_out(monkeypatch, vacuumed)
+    act_before_send(monkeypatch, commit_and_vacuum)
     with pytest.raises(RefusedError, match="staged files are gone"):
         plain.commit(sink, 3, staged=staged)
     assert plain.columns() == NARROW
     assert sink.look(window(3)) is None
-    assert plain.wrong() == []
+    assert plain.find_mistakes() == []
 
 
 def test_wide_files_take_the_memory_of_a_row_group(
@@ -459,10 +461,10 @@ def test_wide_files_take_the_memory_of_a_row_group(
     as it is full.
     """
     sink = plain.sink(WIDE, "widen")
-    staged = plain.staged(sink, 2)
+    staged = plain.stage_window(sink, 2)
     monkeypatch.setattr(file_stager, "GROUP_ROWS", 4)
     monkeypatch.setattr(parquet_files, "BATCH_ROWS", 2)
     plain.commit(sink, 2, staged=staged)
     footers = [pq.read_metadata(Path(plain.uri) / path) for path in plain.files()]
     assert sorted(footer.num_row_groups for footer in footers) == [1, 1, 3, 3, 3, 3]
-    assert plain.wrong() == []
+    assert plain.find_mistakes() == []

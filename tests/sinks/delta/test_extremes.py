@@ -37,9 +37,9 @@ def test_a_filter_finds_its_rows_beside_any_year(tmp_path: Path, first: datetime
     now = datetime(2026, 1, 5, tzinfo=UTC)
     sink = DeltaBoth(str(tmp_path / "t"), pa.schema([pa.field("when", WHEN)]))
     commit_rows(sink, pa.RecordBatch.from_arrays([pa.array([first, now], WHEN)], ["when"]))
-    found = DeltaTable(sink.uri).to_pyarrow_dataset()
+    dataset = DeltaTable(sink.uri).to_pyarrow_dataset()
     for value in (first, now):
-        assert found.to_table(filter=ds.field("when") == pa.scalar(value, WHEN)).num_rows == 2
+        assert dataset.to_table(filter=ds.field("when") == pa.scalar(value, WHEN)).num_rows == 2
 
 
 @pytest.mark.parametrize("edge", [float("inf"), float("-inf"), float("nan")])
@@ -49,9 +49,9 @@ def test_a_filter_finds_numbers_beside_one_without_end(tmp_path: Path, edge: flo
     """
     sink = DeltaBoth(str(tmp_path / "t"), pa.schema([pa.field("f", pa.float64())]))
     commit_rows(sink, pa.RecordBatch.from_arrays([pa.array([edge, 1.0])], ["f"]))
-    found = DeltaTable(sink.uri).to_pyarrow_dataset()
+    dataset = DeltaTable(sink.uri).to_pyarrow_dataset()
     for condition in (ds.field("f") == 1, ds.field("f") < 5, ds.field("f") > 0):
-        assert found.to_table(filter=condition & (ds.field("f") == 1)).num_rows == 2
+        assert dataset.to_table(filter=condition & (ds.field("f") == 1)).num_rows == 2
 
 
 @pytest.mark.parametrize(
@@ -114,6 +114,8 @@ def test_a_timestamp_that_no_table_holds_does_not_block_its_window(tmp_path: Pat
     for uri, words_of in zip(
         (sink.uri, f"{sink.uri}_dead"), (s.committables for s in stagings), strict=True
     ):
-        found = pq.read_table(f"{uri}/{json.loads(words_of[0])['path']}")["_timestamp"].to_pylist()
-        assert found[:3] == [None] * 3
-        assert found[3] == datetime(2026, 1, 5, tzinfo=UTC)
+        timestamps = pq.read_table(f"{uri}/{json.loads(words_of[0])['path']}")[
+            "_timestamp"
+        ].to_pylist()
+        assert timestamps[:3] == [None] * 3
+        assert timestamps[3] == datetime(2026, 1, 5, tzinfo=UTC)

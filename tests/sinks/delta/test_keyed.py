@@ -21,7 +21,7 @@ from tests.sinks.keyed_contract import (
     KeyedTableContract,
     log_of,
     out_of_order,
-    replayed_between,
+    replay_between,
 )
 from tests.sinks.keyed_logs import KEY, ROWS, Change
 from tests.sinks.with_dead_letters import DeltaBoth, DeltaKeyedBoth
@@ -58,16 +58,18 @@ def test_lost_tombstones_refuse_older_windows(tmp_path: Path, damage: str) -> No
     if damage == "gone":
         file.unlink()
     else:
-        whole = file.read_bytes()
+        content = file.read_bytes()
         file.write_bytes(
-            whole[:-1] if damage == "cut" else whole[:10] + bytes([whole[10] ^ 1]) + whole[11:]
+            content[:-1]
+            if damage == "cut"
+            else content[:10] + bytes([content[10] ^ 1]) + content[11:]
         )
     table.commit(log, 2)
     with pytest.raises(DamagedError, match=r"which says which 1 key\b") as refused:
         table.commit(log, 0)
     assert ("missing" in refused.value.what) == (damage == "gone")
     assert [f.level for f in table.findings()] == ["wrong"]
-    assert sorted(table.held()) == [B]
+    assert sorted(table.held_rows()) == [B]
 
 
 def test_files_of_a_bucket_are_put_together(tmp_path: Path) -> None:
@@ -83,12 +85,12 @@ def test_files_of_a_bucket_are_put_together(tmp_path: Path) -> None:
         counts.append(len(merging.data_files(DeltaTable(table.uri))))
     assert max(counts) == merging.FEW
     assert counts[: merging.FEW] == list(range(1, merging.FEW + 1))
-    assert len(table.held()) == windows
+    assert len(table.held_rows()) == windows
     assert not table.wrong()
 
 
 @pytest.mark.parametrize(
-    "other",
+    "other_key",
     [
         PrimaryKey(("id",), buckets=2),
         PrimaryKey(KEY, buckets=3),
@@ -96,18 +98,18 @@ def test_files_of_a_bucket_are_put_together(tmp_path: Path) -> None:
         PrimaryKey(KEY, version="revision", buckets=2),
     ],
 )
-def test_the_key_is_for_ever(tmp_path: Path, other: PrimaryKey) -> None:
+def test_the_key_is_for_ever(tmp_path: Path, other_key: PrimaryKey) -> None:
     """A table takes no other key, order or division, and an append nothing of it."""
     table = DeltaKeyed(str(tmp_path / "t"), KEYS["upsert"])
     with pytest.raises(SchemaChangedError):
-        DeltaKeyedBoth(table.uri, ROWS, other).prepare()
+        DeltaKeyedBoth(table.uri, ROWS, other_key).prepare()
     with pytest.raises(SchemaChangedError):
         DeltaBoth(table.uri, ROWS).prepare()
     assert table.sink.look(window(0)) is None
 
 
 @pytest.mark.parametrize(
-    ("key", "said"),
+    ("key", "message"),
     [
         (PrimaryKey(("id", "nothing")), "nothing: the schema doesn't have this column"),
         (PrimaryKey(("revision",)), "revision: a column of the key is never null"),
@@ -116,9 +118,9 @@ def test_the_key_is_for_ever(tmp_path: Path, other: PrimaryKey) -> None:
         (PrimaryKey(("id",), version="none"), "version none: the schema doesn't have this column"),
     ],
 )
-def test_a_key_must_fit_the_columns(key: PrimaryKey, said: str) -> None:
+def test_a_key_must_fit_the_columns(key: PrimaryKey, message: str) -> None:
     """It is refused before anything is made, with the column."""
-    with pytest.raises(SpecError, match=said):
+    with pytest.raises(SpecError, match=message):
         DeltaKeyedBoth("/nowhere", ROWS, key)
 
 
@@ -155,12 +157,12 @@ class MergedOnce(Meanwhile):
     def put(self, state: Any, change: Any) -> Answer:
         write = tables.write
 
-        def write_late(place: Any, table: Any, *more: Any) -> None:
+        def write_late(location: Any, table: Any, *more: Any) -> None:
             turn, self.turn = self.turn, lambda: None
             turn()
             with pytest.MonkeyPatch.context() as patch:
                 patch.setattr(tables, "write", write)
-                write(place, DeltaTable(self.uri), *more)
+                write(location, DeltaTable(self.uri), *more)
 
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(tables, "write", write_late)
@@ -172,7 +174,9 @@ class NoOrder(Meanwhile):
 
     def put(self, state: Any, change: Any) -> Answer:
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(merging.Merging, "wins", lambda *given: np.ones(len(given[-1]), np.bool_))
+            patch.setattr(
+                merging.Merging, "wins", lambda *arguments: np.ones(len(arguments[-1]), np.bool_)
+            )
             return super().put(state, change)
 
 
@@ -180,7 +184,7 @@ class NoOrder(Meanwhile):
     ("left_out", "instead"),
     [
         # what is replayed counts as later than all that its window has
-        ("follows", lambda *given: np.ones(len(given[-1]), np.bool_)),
+        ("follows", lambda *arguments: np.ones(len(arguments[-1]), np.bool_)),
         # what the window itself took out isn't asked for, and is forgotten
         ("own_tombstones", lambda *_: None),
     ],
@@ -191,11 +195,11 @@ def test_replayed_messages_catch_the_twin(
     """A merge that leaves one step out fails where the real one doesn't."""
     table = DeltaKeyed(str(tmp_path / "t"), KEYS["upsert"])
     monkeypatch.setattr(merging.Merging, left_out, instead)
-    replayed_between(table)
+    replay_between(table)
     assert table.wrong()
 
 
-def beside(table: DeltaKeyed, twin: type[Meanwhile]) -> str:
+def fold_beside(table: DeltaKeyed, twin: type[Meanwhile]) -> str:
     """What is wrong after windows that come out of order, with another run in the
     middle of a commit.
     """
@@ -210,9 +214,9 @@ def beside(table: DeltaKeyed, twin: type[Meanwhile]) -> str:
 @pytest.mark.parametrize("twin", [NoTombstones, MergedOnce, NoOrder])
 def test_the_fold_catches_the_twin(tmp_path: Path, twin: type[Meanwhile]) -> None:
     """A sink that leaves one step out fails where the real one doesn't."""
-    assert not beside(DeltaKeyed(str(tmp_path / "real"), KEYS["one-bucket"]), Meanwhile)
+    assert not fold_beside(DeltaKeyed(str(tmp_path / "real"), KEYS["one-bucket"]), Meanwhile)
     try:
-        wrong = beside(DeltaKeyed(str(tmp_path / "twin"), KEYS["one-bucket"]), twin)
+        mistakes = fold_beside(DeltaKeyed(str(tmp_path / "twin"), KEYS["one-bucket"]), twin)
     except AssertionError as error:  # a key is there twice
-        wrong = repr(error)
-    assert wrong
+        mistakes = repr(error)
+    assert mistakes

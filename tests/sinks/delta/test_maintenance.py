@@ -35,17 +35,17 @@ def sink(tmp_path: Path) -> DeltaBoth:
     """Six windows, the second one replaced, its dead letters too; and files of an
     attempt that died.
     """
-    made = DeltaBoth(str(tmp_path / "orders"), ROWS)
-    made.prepare()
+    sink = DeltaBoth(str(tmp_path / "orders"), ROWS)
+    sink.prepare()
     for n, generation in [*((n, 0) for n in range(6)), (1, 1)]:
-        receipt, staged = staged_receipt(made, n, generation)
-        made.commit_dead(receipt.plan, "a1" if generation == 0 else "b1", staged)
-        made.commit(receipt, staged)
-    staged_receipt(made, 7, attempt="died")
-    return made
+        receipt, staged = staged_receipt(sink, n, generation)
+        sink.commit_dead(receipt.plan, "a1" if generation == 0 else "b1", staged)
+        sink.commit(receipt, staged)
+    staged_receipt(sink, 7, attempt="died")
+    return sink
 
 
-def again(sink: DeltaBoth) -> DeltaBoth:
+def reopen(sink: DeltaBoth) -> DeltaBoth:
     """The sink of another process: it has nothing in memory."""
     return DeltaBoth(sink.uri, sink.schema)
 
@@ -68,21 +68,23 @@ def clean_log(sink: DeltaBoth) -> None:
     assert len(versions) == 1
 
 
-@pytest.mark.parametrize("what", ["vacuum lite", "vacuum full", "log", "compact", "everything"])
-def test_receipts_outlive_maintenance(sink: DeltaBoth, what: str) -> None:
+@pytest.mark.parametrize(
+    "maintenance", ["vacuum lite", "vacuum full", "log", "compact", "everything"]
+)
+def test_receipts_outlive_maintenance(sink: DeltaBoth, maintenance: str) -> None:
     """After any maintenance, look and receipts say what they said before, Delta
     versions included, and rows are as they were.
     """
-    before: list[Committed] = list(sink.receipts())
-    assert [c.version for c in before] == [1, 7, 3, 4, 5, 6]
-    if what in {"compact", "everything"}:
+    committed: list[Committed] = list(sink.receipts())
+    assert [c.version for c in committed] == [1, 7, 3, 4, 5, 6]
+    if maintenance in {"compact", "everything"}:
         DeltaTable(sink.uri).optimize.compact()
-    if what in {"vacuum lite", "vacuum full", "everything"}:
-        vacuum(sink, full=what != "vacuum lite")
-    if what in {"log", "everything"}:
+    if maintenance in {"vacuum lite", "vacuum full", "everything"}:
+        vacuum(sink, full=maintenance != "vacuum lite")
+    if maintenance in {"log", "everything"}:
         clean_log(sink)
-    assert list(again(sink).receipts()) == before
-    assert [again(sink).look(window(n)) for n in range(6)] == before
+    assert list(reopen(sink).receipts()) == committed
+    assert [reopen(sink).look(window(n)) for n in range(6)] == committed
     report = check(produced(range(6)), delta_pieces(sink.uri), [], [], content="id")
     assert report.invented == report.duplicated == ()
 
@@ -94,7 +96,7 @@ def test_windows_go_on_after_clean_up(sink: DeltaBoth) -> None:
     DeltaTable(sink.uri).optimize.compact()
     clean_log(sink)
     vacuum(sink, full=True)
-    fresh = again(sink)
+    fresh = reopen(sink)
     assert isinstance(fresh.commit(*staged_receipt(fresh, 0)), AlreadyDone)
     for n, generation in ((1, 2), (6, 0)):
         receipt, staged = staged_receipt(fresh, n, generation, "c1")
@@ -138,7 +140,7 @@ def test_a_receipt_that_no_commit_names_means_nothing(sink: DeltaBoth) -> None:
     stored_receipts.write(sink.store.files, receipt)
     torn = Path(sink.uri) / RECEIPTS / f"2026-01-02T09_00_00Z.0.{'0' * 32}.json"
     torn.write_text("{")
-    fresh = again(sink)
+    fresh = reopen(sink)
     assert fresh.look(window(8)) is None
     assert len(list(fresh.receipts())) == 6
     assert isinstance(fresh.commit(*staged_receipt(fresh, 8, attempt="a2")), Done)

@@ -41,19 +41,19 @@ def test_polars_and_duckdb_see_the_windows(tmp_path: Path, key: PrimaryKey | Non
         sink = DeltaKeyedBoth(str(tmp_path / "orders"), ROWS, key)
     sink.prepare()
     for number, generation in ((0, 0), (1, 0), (1, 1)):
-        made, staged = staged_receipt(sink, number, generation, f"a{number}{generation}")
-        sink.commit_dead(made.plan, made.attempt, staged)
-        assert isinstance(sink.commit(made, staged), Done)
+        receipt, staged = staged_receipt(sink, number, generation, f"a{number}{generation}")
+        sink.commit_dead(receipt.plan, receipt.attempt, staged)
+        assert isinstance(sink.commit(receipt, staged), Done)
     for table, rows in ((sink.uri, 18), (f"{sink.uri}_dead", 2)):
         of_window = pl.scan_delta(table).filter(pl.col("_window") == window(0).key).collect()
         assert (of_window.height, of_window["_window"].null_count()) == (rows, 0)
     paths = DeltaTable(sink.uri).file_uris()
     query = "SELECT count(*) FROM read_parquet($paths) WHERE _window = $window"
-    found = duckdb.sql(query, params={"paths": paths, "window": window(1).key}).fetchall()
-    assert found == [(18,)]
+    counts = duckdb.sql(query, params={"paths": paths, "window": window(1).key}).fetchall()
+    assert counts == [(18,)]
 
 
-def narrow(folder: Path) -> tuple[DeltaTable, AddAction]:
+def make_narrow(folder: Path) -> tuple[DeltaTable, AddAction]:
     """A table, and a file with narrower columns that isn't in it yet."""
     table = DeltaTable.create(str(folder), Schema.from_arrow(WIDER), partition_by=["w"])
     file = folder / "narrow.parquet"
@@ -74,7 +74,7 @@ def test_narrow_files_are_read_by_kindness(tmp_path: Path) -> None:
     """Without Delta's typeWidening no reader has to read a file that is narrower than
     its table; two do, but not for dates.
     """
-    table, file = narrow(tmp_path)
+    table, file = make_narrow(tmp_path)
     table.create_write_transaction([file], "append", table.schema(), ["w"])
     assert DeltaTable(str(tmp_path)).to_pyarrow_table()["n"].to_pylist() == [1, -2]
     assert pl.read_delta(str(tmp_path), columns=["n"])["n"].to_list() == [1, -2]
@@ -86,7 +86,7 @@ def test_which_write_of_deltalake_takes_a_schema(tmp_path: Path) -> None:
     """Columns are dropped by "append" without a word, and taken by "overwrite" of no
     partition, which removes no file; no feature is.
     """
-    _, file = narrow(tmp_path)
+    _, file = make_narrow(tmp_path)
     more = Schema.from_arrow(WIDER.append(pa.field("more", pa.string())))
     for mode, columns in (("append", 3), ("overwrite", 4)):
         nothing = None if mode == "append" else [("w", "in", list[str]())]

@@ -25,11 +25,11 @@ def test_a_table_that_was_restored_is_made_whole_by_replays(stage: Stage) -> Non
     table = DeltaTable(stage.folder / "lake" / "things")
     table.restore(table.version() - 1)
     assert stage.json("run", stage.spec, "--window", hour(1))["windows"][0]["recovered"] is True
-    found = stage.json("verify", stage.spec, code=1)["findings"]
-    assert {finding["window"] for finding in found if finding["level"] == "wrong"} == {hour(1)}
+    findings = stage.json("verify", stage.spec, code=1)["findings"]
+    assert {finding["window"] for finding in findings if finding["level"] == "wrong"} == {hour(1)}
     assert all(
         "windrow replay" in finding["do"] and "reads the window again" in finding["do"]
-        for finding in found
+        for finding in findings
     )
     stage.json("replay", stage.spec, "--window", hour(1))
     assert stage.json("verify", stage.spec, "--deep")["findings"] == []
@@ -51,13 +51,13 @@ def test_a_table_with_a_primary_key_is_set_forward_again(stage: Stage) -> None:
     table = DeltaTable(stage.folder / "lake" / "things")
     newest = table.version()
     table.restore(newest - 1)
-    told = [
+    messages = [
         finding["what"]
         for finding in stage.json("verify", stage.spec, code=1)["findings"]
         if finding["level"] == "wrong"
     ]
-    assert told == ["4 rows in the table, 5 by its receipts (added less removed)"]
+    assert messages == ["4 rows in the table, 5 by its receipts (added less removed)"]
     table.update_incremental()
     table.restore(newest)
-    found = stage.json("verify", stage.spec, "--deep")["findings"]
-    assert [finding["level"] for finding in found] == ["info"]
+    findings = stage.json("verify", stage.spec, "--deep")["findings"]
+    assert [finding["level"] for finding in findings] == ["info"]

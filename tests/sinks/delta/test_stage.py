@@ -28,9 +28,9 @@ ODD_ATTEMPTS = ["a/b", "../up", "a b", "ä%20", "x" * 300, ""]
 @pytest.fixture
 def sink(tmp_path: Path) -> DeltaBoth:
     """A prepared sink."""
-    made = DeltaBoth(str(tmp_path / "orders"), ROWS)
-    made.prepare()
-    return made
+    sink = DeltaBoth(str(tmp_path / "orders"), ROWS)
+    sink.prepare()
+    return sink
 
 
 def stager(sink: DeltaBoth, attempt: str = "a1") -> FileStager[Any]:
@@ -83,10 +83,10 @@ def test_the_words_say_what_was_written(sink: DeltaBoth) -> None:
 
 def test_a_split_without_rows_leaves_no_file(sink: DeltaBoth) -> None:
     """Nothing staged, nothing written; empty batches are nothing too."""
-    made = stager(sink)
+    split_stager = stager(sink)
     none = messages(plan(sink, 0).splits[0]).slice(0, 0)
-    made.add(pa.record_batch([pa.array([], f.type) for f in ROWS], schema=ROWS), none)
-    assert made.finish() == Staging()
+    split_stager.add(pa.record_batch([pa.array([], f.type) for f in ROWS], schema=ROWS), none)
+    assert split_stager.finish() == Staging()
     assert staged_paths(sink.uri) == set()
 
 
@@ -101,10 +101,10 @@ def test_row_groups_are_bounded(sink: DeltaBoth, monkeypatch: pytest.MonkeyPatch
     for name, limit in (("GROUP_ROWS", 25), ("GROUP_BYTES", 10 * columns.nbytes)):
         with monkeypatch.context() as patch:
             patch.setattr(file_stager, name, limit)
-            made = stager(sink)
+            split_stager = stager(sink)
             for _ in range(10):
-                made.add(columns, batch)
-            path = json.loads(made.finish().committables[0])["path"]
+                split_stager.add(columns, batch)
+            path = json.loads(split_stager.finish().committables[0])["path"]
         groups = pq.read_metadata(Path(sink.uri) / path)
         rows = [groups.row_group(i).num_rows for i in range(groups.num_row_groups)]
         assert sum(rows) == 100
@@ -117,11 +117,11 @@ def test_a_discarded_attempt_leaves_its_files(sink: DeltaBoth) -> None:
     this one's to know.
     """
     split = plan(sink, 0).splits[0]
-    made = stager(sink)
-    made.add(
+    split_stager = stager(sink)
+    split_stager.add(
         pa.record_batch([pa.array(["x"] * 10), pa.array(range(10))], schema=ROWS), messages(split)
     )
-    made.discard()
+    split_stager.discard()
     assert len(staged_paths(sink.uri)) == 1
 
 
@@ -177,13 +177,13 @@ def test_a_file_with_a_nan_has_no_bounds(tmp_path: Path) -> None:
     planned = plan(sink, 0)
     bounds = []
     for split, ratios in zip(planned.splits, ([float("nan"), 1.5], [2.5, 1.5]), strict=True):
-        made = sink.stager(planned, 0, "a1")(split)
+        split_stager = sink.stager(planned, 0, "a1")(split)
         for i, ratio in enumerate(ratios):  # in two batches, the NaN in the first
-            made.add(
+            split_stager.add(
                 pa.record_batch([pa.array([ratio])], schema=schema), messages(split).slice(i, 1)
             )
         bounds += [
             "minValues" in json.loads(json.loads(word)["stats"])
-            for word in made.finish().committables
+            for word in split_stager.finish().committables
         ]
     assert bounds == [False, True]

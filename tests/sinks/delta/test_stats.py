@@ -111,16 +111,16 @@ def test_no_reader_skips_what_it_asks_for(tmp_path: Path, hard: str, nested: lis
         "day": [date(2026, 1, 1), date(2026, 1, 2), None],
         "y": [b"a", b"b", None],
     }
-    other = dict(easy)
+    hard_columns = dict(easy)
     if hard == "nan":
-        other["f"] = [float("nan"), 2.5, None]
+        hard_columns["f"] = [float("nan"), 2.5, None]
     elif hard == "long text":
-        other["s"] = ["a", "z" * 10_000, None]
+        hard_columns["s"] = ["a", "z" * 10_000, None]
     elif hard == "all null":
-        other["t"] = other["s"] = [None, None, None]
+        hard_columns["t"] = hard_columns["s"] = [None, None, None]
     tables = [
         pa.table([pa.array(c[f.name], f.type) for f in SCHEMA], schema=SCHEMA)
-        for c in (easy, other)
+        for c in (easy, hard_columns)
     ]
     if hard == "far instant":
         far = pa.array([2**62, 1, None]).cast(pa.timestamp("us", tz="UTC"))
@@ -130,9 +130,9 @@ def test_no_reader_skips_what_it_asks_for(tmp_path: Path, hard: str, nested: lis
         tables = [t.append_column(pa.field(name, kind), pa.array(values, kind)) for t in tables]
     uri = str(tmp_path / "t")
     _table_of(uri, tables)
-    whole = pa.concat_tables(tables)
+    all_rows = pa.concat_tables(tables)
     data = DeltaTable(uri).to_pyarrow_dataset()
-    for asked in (
+    for predicate in (
         ds.field("i") == 2,
         ds.field("f") >= 1.6,
         ds.field("s") >= "b",
@@ -149,22 +149,24 @@ def test_no_reader_skips_what_it_asks_for(tmp_path: Path, hard: str, nested: lis
         ds.field("s").is_null(),
         ds.field("i").is_null(),
     ):
-        assert data.to_table(filter=asked).num_rows == whole.filter(asked).num_rows, str(asked)
+        assert data.to_table(filter=predicate).num_rows == all_rows.filter(predicate).num_rows, str(
+            predicate
+        )
     if "struct" in nested:
         assert data.to_table(filter=ds.field(("struct", "i")) == 1).num_rows == 2
     for name in nested:
         assert (
             data.to_table(filter=ds.field(name).is_null(), columns=["i"]).num_rows
-            == whole[name].null_count
+            == all_rows[name].null_count
         )
-    found = pa.table(
+    query_rows = pa.table(
         QueryBuilder()
         .register("t", DeltaTable(uri))
         .execute("select count(*) from t where s >= 'b' and i = 2")
     )
     assert (
-        found.column(0)[0].as_py()
-        == whole.filter((ds.field("s") >= "b") & (ds.field("i") == 2)).num_rows
+        query_rows.column(0)[0].as_py()
+        == all_rows.filter((ds.field("s") >= "b") & (ds.field("i") == 2)).num_rows
     )
 
 
@@ -184,5 +186,5 @@ def _table_of(uri: str, tables: list[pa.Table]) -> None:
         action = AddAction(
             path.name, path.stat().st_size, {"_window": "w"}, 1, data_change=True, stats=stats
         )
-        held = DeltaTable(uri)
-        held.create_write_transaction([action], "append", held.schema(), ["_window"])
+        delta_table = DeltaTable(uri)
+        delta_table.create_write_transaction([action], "append", delta_table.schema(), ["_window"])

@@ -84,11 +84,11 @@ def disk(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[Path,
 
     A small file system of its own takes the right to mount one.
     """
-    way, says = WAYS[request.param]
-    mounted = way is _full and _mount(tmp_path)
-    if way is _full and not mounted:
-        way, says = WAYS["a quota"]
-    yield tmp_path, way, says
+    fill_disk, says = WAYS[request.param]
+    mounted = fill_disk is _full and _mount(tmp_path)
+    if fill_disk is _full and not mounted:
+        fill_disk, says = WAYS["a quota"]
+    yield tmp_path, fill_disk, says
     if mounted:
         subprocess.run(["umount", tmp_path], check=True, capture_output=True, timeout=60)
 
@@ -102,10 +102,10 @@ def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def sink(tmp_path: Path) -> DeltaBoth:
     """A table with two windows."""
-    return made(tmp_path)
+    return make_sink(tmp_path)
 
 
-def made(folder: Path) -> DeltaBoth:
+def make_sink(folder: Path) -> DeltaBoth:
     """A table with two windows in this folder."""
     sink = DeltaBoth(str(folder / "orders"), ROWS)
     sink.prepare()
@@ -137,18 +137,18 @@ def content_is_right(sink: DeltaBoth, numbers: range) -> None:
 
 
 @contextmanager
-def full_in_deltalake(way: Way, folder: Path) -> Iterator[None]:
+def full_in_deltalake(fill_disk: Way, folder: Path) -> Iterator[None]:
     """Room for windrow's own files, which come first and whose errors are another
     story, and none for the log's entry.
     """
     write = DeltaTable.create_write_transaction
 
-    def written(*arguments: Any, **named: Any) -> None:
-        with way(folder):  # type: ignore[attr-defined]
+    def write_on_full_disk(*arguments: Any, **named: Any) -> None:
+        with fill_disk(folder):  # type: ignore[attr-defined]
             write(*arguments, **named)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(DeltaTable, "create_write_transaction", written)
+        patch.setattr(DeltaTable, "create_write_transaction", write_on_full_disk)
         yield
 
 
@@ -156,17 +156,17 @@ def test_a_full_disk_in_the_commit_itself(disk: tuple[Path, Way, str]) -> None:
     """It is said that there is no room, where, and that nothing was committed, which is
     so; with room, the same commit arrives once.
     """
-    folder, way, says = disk
-    sink = made(folder)
+    folder, fill_disk, says = disk
+    sink = make_sink(folder)
     receipt, staged = staged_receipt(sink, 2)
     sink.commit_dead(receipt.plan, "a1", staged)
-    with full_in_deltalake(way, folder), pytest.raises(UnreachableError) as told:
+    with full_in_deltalake(fill_disk, folder), pytest.raises(UnreachableError) as raised:
         sink.commit(receipt, staged)
-    assert not isinstance(told.value, OutcomeUnknownError)
-    assert says in told.value.what
-    assert f"there is no room left for the table {sink.uri}" in told.value.what
-    assert "Nothing was committed" in told.value.do
-    assert "Make room" in told.value.do
+    assert not isinstance(raised.value, OutcomeUnknownError)
+    assert says in raised.value.what
+    assert f"there is no room left for the table {sink.uri}" in raised.value.what
+    assert "Nothing was committed" in raised.value.do
+    assert "Make room" in raised.value.do
     content_is_right(sink, range(2))
     assert isinstance(sink.commit(receipt, staged), Done)
     content_is_right(sink, range(3))
@@ -176,14 +176,14 @@ def test_a_full_disk_before_the_commit(disk: tuple[Path, Way, str]) -> None:
     """Where there is no room for windrow's own files, nothing is sent; with room, the
     same commits arrive once.
     """
-    folder, way, says = disk
-    sink = made(folder)
+    folder, fill_disk, says = disk
+    sink = make_sink(folder)
     receipt, staged = staged_receipt(sink, 2)
     for commits in (
         lambda: sink.commit_dead(receipt.plan, "a1", staged),
         lambda: sink.commit(receipt, staged),
     ):
-        with way(folder), pytest.raises(UnreachableError, match=says):  # type: ignore[attr-defined]
+        with fill_disk(folder), pytest.raises(UnreachableError, match=says):  # type: ignore[attr-defined]
             commits()
         commits()
     content_is_right(sink, range(3))
@@ -197,11 +197,11 @@ def test_a_commit_that_arrived_before_the_disk_was_full_is_done(
     """
     real = DeltaTable.create_write_transaction
 
-    def then_full(*arguments: object, **named: object) -> None:
+    def write_then_fail(*arguments: object, **named: object) -> None:
         real(*arguments, **named)  # type: ignore[arg-type]
         raise OSError("Generic LocalFileSystem error\n  ↳ No space left on device (os error 28)\n")
 
-    monkeypatch.setattr(DeltaTable, "create_write_transaction", then_full)
+    monkeypatch.setattr(DeltaTable, "create_write_transaction", write_then_fail)
     receipt, staged = staged_receipt(sink, 2)
     assert isinstance(sink.commit(receipt, staged), Done)
 
@@ -223,10 +223,10 @@ def test_causes_are_told_in_one_line() -> None:
 # --------------------------------------------------------------------------------------------------
 
 TORN: dict[str, Callable[[bytes], bytes]] = {
-    "half": lambda whole: whole[: len(whole) // 2],
-    "without its last bytes": lambda whole: whole[:-20],
-    "zeros": lambda whole: bytes(len(whole)),
-    "zeros at its end": lambda whole: whole[:100] + bytes(len(whole) - 100),
+    "half": lambda content: content[: len(content) // 2],
+    "without its last bytes": lambda content: content[:-20],
+    "zeros": lambda content: bytes(len(content)),
+    "zeros at its end": lambda content: content[:100] + bytes(len(content) - 100),
 }
 
 
@@ -253,11 +253,11 @@ def test_a_torn_newest_entry_names_its_cure(
     """
     file = newest(sink.uri)
     file.write_bytes(TORN[torn](file.read_bytes()))
-    with pytest.raises(UnreachableError) as told:
+    with pytest.raises(UnreachableError) as raised:
         question(DeltaBoth(sink.uri, ROWS))
-    assert str(file) in told.value.what
+    assert str(file) in raised.value.what
     advice = f"mv '{file}' '{file}.torn'"
-    assert advice in told.value.do
+    assert advice in raised.value.do
     subprocess.run(["sh", "-c", advice], check=True, timeout=60)
     fresh = DeltaBoth(sink.uri, ROWS)
     assert fresh.look(window(1)) is None
@@ -274,10 +274,10 @@ def test_the_dead_letters_log_can_be_torn_too(sink: DeltaBoth) -> None:
     sink.commit_dead(staged_receipt(sink, 2)[0].plan, "a1", staged_receipt(sink, 2)[1])
     file = newest(f"{sink.uri}_dead")
     file.write_bytes(file.read_bytes()[:-20])
-    with pytest.raises(UnreachableError, match=file.name) as told:
+    with pytest.raises(UnreachableError, match=file.name) as raised:
         commit(sink, 2, "a2")
     subprocess.run(["sh", "-c", f"mv '{file}' '{file}.torn'"], check=True, timeout=60)
-    assert str(file) in told.value.do
+    assert str(file) in raised.value.do
     assert isinstance(commit(sink, 2, "a3"), Done)
     content_is_right(sink, range(3))
 
@@ -288,17 +288,17 @@ def test_an_older_entry_is_not_to_be_taken_away(sink: DeltaBoth) -> None:
     """
     older = sorted(Path(sink.uri, "_delta_log").glob("*.json"))[-2]
     older.write_bytes(older.read_bytes()[:-20])
-    with pytest.raises(DamagedError, match="restore them from a backup") as told:
+    with pytest.raises(DamagedError, match="restore them from a backup") as raised:
         sink.look(window(0))
-    assert "mv " not in str(told.value)
+    assert "mv " not in str(raised.value)
 
 
-def _up_to(lost: bytes, whole: bytes) -> bytes:
+def _up_to(marker: bytes, content: bytes) -> bytes:
     """The entry's lines up to the first that holds this: what a cut right at a line's
     end leaves.
     """
-    lines = whole.splitlines(keepends=True)
-    return b"".join(lines[: next(n for n, line in enumerate(lines) if lost in line)])
+    lines = content.splitlines(keepends=True)
+    return b"".join(lines[: next(n for n, line in enumerate(lines) if marker in line)])
 
 
 @pytest.mark.parametrize("generation", [0, 1])
@@ -313,9 +313,9 @@ def test_nothing_is_built_on_an_entry_cut_at_a_lines_end(sink: DeltaBoth, genera
         commit(sink, 1, "a2", generation)
     file = newest(sink.uri)
     file.write_bytes(_up_to(b'"txn"', file.read_bytes()))
-    with pytest.raises(UnreachableError) as told:
+    with pytest.raises(UnreachableError) as raised:
         commit(DeltaBoth(sink.uri, ROWS), 2)
-    assert f"mv '{file}' '{file}.torn'" in told.value.do
+    assert f"mv '{file}' '{file}.torn'" in raised.value.do
     with pytest.raises((UnreachableError, DamagedError)):
         commit(DeltaBoth(sink.uri, ROWS), 1, "a3", generation)
     file.rename(f"{file}.torn")
@@ -338,9 +338,9 @@ def test_rows_that_no_commit_brought_are_not_doubled(sink: DeltaBoth) -> None:
     with pytest.raises(
         RefusedError,
         match=f"holds rows of window {window(1).key} that no commit of windrow brought",
-    ) as told:
+    ) as raised:
         commit(fresh, 1, "a2")
-    assert "Nothing was committed" in told.value.do
+    assert "Nothing was committed" in raised.value.do
     DeltaTable(sink.uri).delete(f"{fresh.metadata['window']} = '{window(1).key}'")
     assert isinstance(commit(DeltaBoth(sink.uri, ROWS), 1, "a3"), Done)
     content_is_right(sink, range(2))

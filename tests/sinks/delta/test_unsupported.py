@@ -69,9 +69,9 @@ def write(
         "schemaString": json.dumps(schema),
         "configuration": metadata["configuration"] | dict(properties),
     }
-    asked: list[dict[str, Any]] = [{"metaData": metadata}]
+    actions: list[dict[str, Any]] = [{"metaData": metadata}]
     if features:
-        asked.append(
+        actions.append(
             {
                 "protocol": {
                     "minReaderVersion": 3,
@@ -82,7 +82,7 @@ def write(
             }
         )
     entry = log / f"{DeltaTable(uri).version() + 1:020d}.json"
-    entry.write_text("".join(json.dumps(line) + "\n" for line in asked))
+    entry.write_text("".join(json.dumps(line) + "\n" for line in actions))
 
 
 def constrain(uri: str) -> None:
@@ -123,7 +123,10 @@ def test_deletion_vectors_of_another_client_are_told(tmp_path: Path) -> None:
     }
     entry = tmp_path / "t/_delta_log" / f"{DeltaTable(sink.uri).version() + 1:020d}.json"
     entry.write_text(json.dumps({"protocol": protocol}) + "\n")
-    for ask in (sink.audit().rows_held, lambda asked: list(sink.audit().contents(asked))):
+    for ask in (
+        sink.audit().rows_held,
+        lambda requested_window: list(sink.audit().contents(requested_window)),
+    ):
         with pytest.raises(UnreachableError, match=r"deletionVectors.*DROP FEATURE"):
             ask(window(0))
 
@@ -152,9 +155,9 @@ def mapped(uri: str) -> None:
         "schemaString": json.dumps(schema),
         "configuration": metadata["configuration"] | properties,
     }
-    asked = [{"protocol": {"minReaderVersion": 2, "minWriterVersion": 5}}, {"metaData": metadata}]
+    actions = [{"protocol": {"minReaderVersion": 2, "minWriterVersion": 5}}, {"metaData": metadata}]
     (log / f"{DeltaTable(uri).version() + 1:020d}.json").write_text(
-        "".join(json.dumps(line) + "\n" for line in asked)
+        "".join(json.dumps(line) + "\n" for line in actions)
     )
 
 
@@ -165,29 +168,29 @@ ASKED["column mapping (delta.columnMapping.mode is name)"] = mapped
 def sink(request: pytest.FixtureRequest, tmp_path: Path) -> DeltaBoth | DeltaKeyedBoth:
     """A prepared sink on a new table."""
     uri = str(tmp_path / "orders")
-    made = (
+    sink = (
         DeltaBoth(uri, ROWS)
         if request.param == "append"
         else DeltaKeyedBoth(uri, ROWS, PrimaryKey(("id",), buckets=3))
     )
-    made.prepare()
-    return made
+    sink.prepare()
+    return sink
 
 
-@pytest.mark.parametrize("asked", ASKED)
-def test_what_a_table_asks_for_is_told(sink: DeltaBoth | DeltaKeyedBoth, asked: str) -> None:
+@pytest.mark.parametrize("feature", ASKED)
+def test_what_a_table_asks_for_is_told(sink: DeltaBoth | DeltaKeyedBoth, feature: str) -> None:
     """By the commit of who staged before it was asked for, and before anything is read
     by who comes later; the table stays as it is.
     """
     receipt, staged = staged_receipt(sink, 0)
-    ASKED[asked](sink.uri)
-    before = DeltaTable(sink.uri).version()
+    ASKED[feature](sink.uri)
+    old_version = DeltaTable(sink.uri).version()
     for ask in (partial(sink.commit, receipt, staged), sink.prepare):
         with pytest.raises(SchemaChangedError) as refused:
             ask()
-        assert asked in str(refused.value)
+        assert feature in str(refused.value)
         assert "Take that off the table (Spark: ALTER TABLE ... DROP" in str(refused.value)
-    assert DeltaTable(sink.uri).version() == before
+    assert DeltaTable(sink.uri).version() == old_version
 
 
 def test_what_is_taken_off_again_is_in_nobodys_way(sink: DeltaBoth | DeltaKeyedBoth) -> None:
@@ -208,15 +211,15 @@ def test_a_feature_that_asks_for_nothing_is_in_nobodys_way(
     """
     write(sink.uri, {}, {}, (feature,))
     sink.prepare()
-    made, staged = staged_receipt(sink, 0)
+    receipt, staged = staged_receipt(sink, 0)
     if feature in {"columnMapping", "deletionVectors"}:
         if isinstance(sink, DeltaKeyedBoth):
             with pytest.raises(SchemaChangedError, match=f"{feature}: its files alone don't tell"):
-                sink.commit(made, staged)
+                sink.commit(receipt, staged)
             return
-        assert isinstance(sink.commit(made, staged), Done)
+        assert isinstance(sink.commit(receipt, staged), Done)
         return
-    assert isinstance(sink.commit(made, staged), Done)
+    assert isinstance(sink.commit(receipt, staged), Done)
     assert sum(batch.num_rows for batch in sink.audit().contents(window(0))) == 18
 
 
@@ -250,7 +253,7 @@ def feed(uri: str, version: int) -> list[tuple[str, str]]:
         for action, change in (("add", "insert"), ("remove", "delete")):
             if action in line and line[action]["dataChange"]:
                 file = pq.read_table(Path(uri) / unquote(line[action]["path"]), columns=["id"])
-                changes += [(change, one) for one in file["id"].to_pylist()]
+                changes += [(change, row_id) for row_id in file["id"].to_pylist()]
     return sorted(changes)
 
 
@@ -262,15 +265,15 @@ def test_a_feed_of_changes_is_right_or_the_commit_is_refused(tmp_path: Path) -> 
     sink = DeltaBoth(str(tmp_path / "orders"), ROWS)
     sink.prepare()
     DeltaTable(sink.uri).alter.set_table_properties(FEED)
-    every = [f"{p}-{o}" for p in range(2) for o in range(10)]
-    ids = [one for one in every if not one.endswith("-3")]
+    all_ids = [f"{p}-{o}" for p in range(2) for o in range(10)]
+    ids = [row_id for row_id in all_ids if not row_id.endswith("-3")]
     for generation, dead, changed in (
-        (0, True, [("insert", one) for one in ids]),
+        (0, True, [("insert", row_id) for row_id in ids]),
         (1, True, []),
         (
             2,
             False,
-            [("delete", one) for one in ids]
+            [("delete", row_id) for row_id in ids]
             + [("insert", f"{p}-{o}") for p in range(2) for o in range(10)],
         ),
     ):
@@ -369,7 +372,7 @@ UNREADABLE: dict[Callable[[Path], None], tuple[type[RefusedError], str]] = {
 
 
 @pytest.mark.parametrize(
-    ("harm", "kind", "advice"), [(harm, *told) for harm, told in UNREADABLE.items()]
+    ("harm", "kind", "advice"), [(harm, *expectations) for harm, expectations in UNREADABLE.items()]
 )
 def test_what_is_wrong_with_a_table_is_not_told_as_its_storage(
     tmp_path: Path, harm: Callable[[Path], None], kind: type[RefusedError], advice: str
@@ -381,15 +384,15 @@ def test_what_is_wrong_with_a_table_is_not_told_as_its_storage(
         assert isinstance(sink.commit(*staged_receipt(sink, number, dead=False)), Done)
     shutil.copytree(sink.uri, tmp_path / "copy")
     harm(Path(sink.uri) / "_delta_log")
-    asked: tuple[Callable[[DeltaBoth], object], ...] = (
+    operations: tuple[Callable[[DeltaBoth], object], ...] = (
         lambda sink: sink.prepare(),
         lambda sink: sink.look(window(0)),
         lambda sink: list(sink.audit().receipts()),
     )
-    for ask in asked:
-        with pytest.raises(kind, match=advice) as told:
+    for ask in operations:
+        with pytest.raises(kind, match=advice) as raised:
             ask(DeltaBoth(sink.uri, ROWS))
-        assert "storage" not in str(told.value)
+        assert "storage" not in str(raised.value)
     shutil.rmtree(sink.uri)
     (tmp_path / "copy").rename(sink.uri)
     assert isinstance(sink.commit(*staged_receipt(sink, 2)), Done)

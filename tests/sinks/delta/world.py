@@ -24,12 +24,12 @@ class DeltaWorld(SinkWorld):
 
     twins = (appends_by_path,)
 
-    def place(self, folder: Path, server: Any) -> str:
+    def new_location(self, folder: Path, server: Any) -> str:
         del server
         return str(folder / "orders")
 
-    def made(self, place: str, rows: pa.Schema, metadata: Mapping[str, str]) -> Any:
-        return DeltaBoth(place, rows, metadata)
+    def make_sink(self, location: str, rows: pa.Schema, metadata: Mapping[str, str]) -> Any:
+        return DeltaBoth(location, rows, metadata)
 
     def pieces(self, sink: Any) -> list[pa.Table]:
         return delta_pieces(sink.uri)
@@ -46,8 +46,8 @@ class DeltaKeyedWorld(DeltaWorld):
     def __init__(self, *, marks: bool = False) -> None:
         self.key = PrimaryKey(("id",), marks=marks, buckets=3)
 
-    def made(self, place: str, rows: pa.Schema, metadata: Mapping[str, str]) -> Any:
-        return DeltaKeyedBoth(place, rows, self.key, metadata)
+    def make_sink(self, location: str, rows: pa.Schema, metadata: Mapping[str, str]) -> Any:
+        return DeltaKeyedBoth(location, rows, self.key, metadata)
 
     def pieces(self, sink: Any) -> list[pa.Table]:
         rows = [piece for piece in delta_pieces(sink.uri) if piece.num_rows]
@@ -61,5 +61,5 @@ class DeltaKeyed(Keyed):
         return DeltaKeyedBoth(self.uri, self.rows, self.key, evolve="widen")
 
     def read(self) -> list[dict[str, Any]]:
-        found: list[dict[str, Any]] = DeltaTable(self.uri).to_pyarrow_table().to_pylist()
-        return found
+        rows: list[dict[str, Any]] = DeltaTable(self.uri).to_pyarrow_table().to_pylist()
+        return rows

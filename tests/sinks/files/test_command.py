@@ -26,9 +26,9 @@ def test_a_file_that_is_gone_or_changed_is_found(stage: Stage) -> None:
             file.unlink()
         else:
             file.write_bytes(bad)
-        found, *_ = stage.json("verify", stage.spec, "--deep", code=1)["findings"]
-        assert says in found["what"]
-        assert "secret" not in str(found)
+        finding, *_ = stage.json("verify", stage.spec, "--deep", code=1)["findings"]
+        assert says in finding["what"]
+        assert "secret" not in str(finding)
 
 
 def test_another_format_is_another_table(stage: Stage) -> None:
@@ -36,5 +36,5 @@ def test_another_format_is_another_table(stage: Stage) -> None:
     stage.sink("{kind: files, path: lake/things}")
     stage.json("run", stage.spec, "--window", hour(0))
     stage.sink("{kind: files, path: lake/things, format: jsonl}")
-    said = stage.json("run", stage.spec, "--window", hour(1), code=2)["error"]["message"]
-    assert "was begun with parquet files" in said
+    message = stage.json("run", stage.spec, "--window", hour(1), code=2)["error"]["message"]
+    assert "was begun with parquet files" in message

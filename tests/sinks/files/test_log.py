@@ -44,16 +44,16 @@ def sink(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     """A prepared sink, with four manifests to a folder."""
     monkeypatch.setattr(manifest, "PER_FOLDER", 4)
     monkeypatch.setattr(put_if_absent.PutIfAbsent, "waits", (0.0, 0.0))
-    made = FilesBoth(str(tmp_path / "orders"), ROWS)
-    made.prepare()
-    return made
+    sink = FilesBoth(str(tmp_path / "orders"), ROWS)
+    sink.prepare()
+    return sink
 
 
 def commit(sink: Any, number: int, generation: int = 0, attempt: str = "a1") -> Any:
     """A window with its dead letters."""
-    made, staged = staged_receipt(sink, number, generation, attempt)
-    sink.commit_dead(made.plan, attempt, staged)
-    return sink.commit(made, staged)
+    receipt, staged = staged_receipt(sink, number, generation, attempt)
+    sink.commit_dead(receipt.plan, attempt, staged)
+    return sink.commit(receipt, staged)
 
 
 def fresh(sink: Any) -> FilesBoth:
@@ -72,7 +72,9 @@ def test_who_opens_a_table_reads_its_newest_manifest(
     assert len(list((Path(sink.uri) / "_windrow" / "log").iterdir())) == 3
     read: list[str] = []
     get = Place.get
-    monkeypatch.setattr(Place, "get", lambda place, path: (read.append(path), get(place, path))[1])
+    monkeypatch.setattr(
+        Place, "get", lambda location, path: (read.append(path), get(location, path))[1]
+    )
     assert fresh(sink).look(window(7)) is not None
     assert {path for path in read if "/log/" in path} == {path_of(n) for n in (9, 10, 11)}
     monkeypatch.undo()
@@ -91,9 +93,11 @@ def test_older_folders_may_be_gone(sink: Any, folder: int) -> None:
         commit(sink, n)
     for path in (Path(sink.uri) / "_windrow" / "log" / f"{folder:010d}").iterdir():
         path.unlink()
-    other = fresh(sink)
-    assert report(other, range(10)).ok
-    assert isinstance(other.commit(*staged_receipt(other, 2, 0, "again", dead=False)), AlreadyDone)
+    fresh_sink = fresh(sink)
+    assert report(fresh_sink, range(10)).ok
+    assert isinstance(
+        fresh_sink.commit(*staged_receipt(fresh_sink, 2, 0, "again", dead=False)), AlreadyDone
+    )
 
 
 def test_what_is_no_manifest_is_passed_over(sink: Any) -> None:
@@ -114,10 +118,10 @@ def test_a_table_made_anew_between_look_and_put(sink: Any, tmp_path: Path) -> No
         FilesBoth(sink.uri, ROWS).prepare()
 
     commit(sink, 0)
-    made, staged = staged_receipt(sink, 1, dead=False)
+    receipt, staged = staged_receipt(sink, 1, dead=False)
     in_between(sink, anew)
     with pytest.raises(DamagedError, match=rf"{path_of(2)}.*remove what that run left"):
-        sink.commit(made, staged)
+        sink.commit(receipt, staged)
 
 
 @pytest.mark.parametrize("damage", ["gone", "cut", "changed"])
@@ -128,22 +132,24 @@ def test_a_manifest_that_cannot_be_gone_by_stops_all(sink: Any, damage: str) -> 
     commit(sink, 0)
     commit(sink, 1)
     path = Path(sink.uri) / path_of(1)
-    whole = path.read_bytes()
+    content = path.read_bytes()
     if damage == "gone":
         path.unlink()
     else:
-        path.write_bytes(whole[:-50] if damage == "cut" else whole.replace(b'"parquet"', b'"csv"'))
-    other = fresh(sink)
-    made, staged = staged_receipt(other, 2)
+        path.write_bytes(
+            content[:-50] if damage == "cut" else content.replace(b'"parquet"', b'"csv"')
+        )
+    fresh_sink = fresh(sink)
+    receipt, staged = staged_receipt(fresh_sink, 2)
     for ask in (
-        lambda: other.look(window(0)),
-        lambda: list(other.receipts()),
-        lambda: other.commit(made, staged),
+        lambda: fresh_sink.look(window(0)),
+        lambda: list(fresh_sink.receipts()),
+        lambda: fresh_sink.commit(receipt, staged),
     ):
         with pytest.raises(DamagedError, match="backup"):
             ask()
-    path.write_bytes(whole)
-    assert isinstance(other.commit(made, staged), Done)
+    path.write_bytes(content)
+    assert isinstance(fresh_sink.commit(receipt, staged), Done)
 
 
 def test_a_table_made_anew_is_another_one(sink: Any, tmp_path: Path) -> None:
@@ -153,35 +159,35 @@ def test_a_table_made_anew_is_another_one(sink: Any, tmp_path: Path) -> None:
     for n in range(3):
         commit(sink, n)
     Path(sink.uri).rename(tmp_path / "away")
-    again = FilesBoth(sink.uri, ROWS)
-    again.prepare()
+    new_sink = FilesBoth(sink.uri, ROWS)
+    new_sink.prepare()
     for n in range(5):
-        commit(again, n)
-    assert sink.look(window(4)) == again.look(window(4))
+        commit(new_sink, n)
+    assert sink.look(window(4)) == new_sink.look(window(4))
     Path(sink.uri).rename(tmp_path / "away too")
-    made, staged = staged_receipt(sink, 5)
+    receipt, staged = staged_receipt(sink, 5)
     with pytest.raises(DamagedError, match="is gone, and files of rows are left"):
-        sink.commit(made, staged)
+        sink.commit(receipt, staged)
 
 
 def test_a_table_that_is_made_during_a_look_is_no_lost_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Another run makes it after the log was looked for and before its data is seen."""
-    place = str(tmp_path / "t")
-    mine, other = FilesBoth(place, ROWS), FilesBoth(place, ROWS)
+    uri = str(tmp_path / "t")
+    looking_sink, creating_sink = FilesBoth(uri, ROWS), FilesBoth(uri, ROWS)
 
     looked = Place.folders
 
-    def made_now(self: Place, folder: str) -> set[str]:
+    def create_then_list(self: Place, folder: str) -> set[str]:
         if folder == "data":
             monkeypatch.undo()
-            other.prepare()
-            commit(other, 0)
+            creating_sink.prepare()
+            commit(creating_sink, 0)
         return looked(self, folder)
 
-    monkeypatch.setattr(Place, "folders", made_now)
-    assert mine.look(window(0)) == other.look(window(0)) is not None
+    monkeypatch.setattr(Place, "folders", create_then_list)
+    assert looking_sink.look(window(0)) == creating_sink.look(window(0)) is not None
 
 
 def test_a_later_form_is_not_read(sink: Any) -> None:
@@ -189,10 +195,10 @@ def test_a_later_form_is_not_read(sink: Any) -> None:
     said to be damaged.
     """
     path = Path(sink.uri) / path_of(0)
-    whole = path.read_bytes()
-    for form, said in ((5, "a later one"), (3, "an older one")):
-        path.write_bytes(whole.replace(b'"windrow":4', b'"windrow":%d' % form))
-        with pytest.raises(SpecError, match=said):
+    content = path.read_bytes()
+    for form, message in ((5, "a later one"), (3, "an older one")):
+        path.write_bytes(content.replace(b'"windrow":4', b'"windrow":%d' % form))
+        with pytest.raises(SpecError, match=message):
             fresh(sink).look(window(0))
 
 
@@ -207,16 +213,16 @@ def test_a_disk_that_fails(sink: Any, monkeypatch: pytest.MonkeyPatch, code: int
     def fail(*_: object) -> None:
         raise OSError(code, os.strerror(code))
 
-    made, staged = staged_receipt(sink, 0)
-    sink.commit_dead(made.plan, "a1", staged)
+    receipt, staged = staged_receipt(sink, 0)
+    sink.commit_dead(receipt.plan, "a1", staged)
     with monkeypatch.context() as patch:
         patch.setattr(sink.store.puts, "put", fail)
         if code == errno.ENOSPC:
             with pytest.raises(UnreachableError, match="no room"):
-                sink.commit(made, staged)
+                sink.commit(receipt, staged)
         else:
-            assert isinstance(sink.commit(made, staged), Unknown)
-    assert isinstance(sink.commit(made, staged), Done)
+            assert isinstance(sink.commit(receipt, staged), Unknown)
+    assert isinstance(sink.commit(receipt, staged), Done)
     assert report(sink, range(1)).ok
 
 
@@ -259,18 +265,18 @@ COLUMNS = st.lists(
 
 
 @given(COLUMNS, COLUMNS)
-def test_columns_only_grow(table: pa.Schema, wanted: pa.Schema) -> None:
+def test_columns_only_grow(table: pa.Schema, new_columns: pa.Schema) -> None:
     """Whatever is taken has the table's columns as they were, and all of the wanted
     ones; what is new may be null.
     """
     try:
-        after = Evolution.adding(table, wanted, "t").columns
+        evolved = Evolution.adding(table, new_columns, "t").columns
     except SchemaChangedError:
         return
-    assert list(after)[: len(table)] == list(table)
-    assert {*after} == {*table} | {*wanted}
-    assert all(field.nullable for field in list(after)[len(table) :])
-    assert not Evolution.adding(after, wanted, "t").changes
+    assert list(evolved)[: len(table)] == list(table)
+    assert {*evolved} == {*table} | {*new_columns}
+    assert all(field.nullable for field in list(evolved)[len(table) :])
+    assert not Evolution.adding(evolved, new_columns, "t").changes
 
 
 def struct(**fields: pa.DataType) -> pa.StructType:
@@ -278,7 +284,7 @@ def struct(**fields: pa.DataType) -> pa.StructType:
 
 
 @pytest.mark.parametrize(
-    ("there", "here", "said"),
+    ("table_type", "schema_type", "message"),
     [
         (
             struct(a=pa.int64(), b=pa.list_(struct(c=pa.decimal128(10, 2)))),
@@ -306,12 +312,12 @@ def struct(**fields: pa.DataType) -> pa.StructType:
     ],
 )
 def test_a_nested_change_is_told_by_its_place(
-    there: pa.DataType, here: pa.DataType, said: str
+    table_type: pa.DataType, schema_type: pa.DataType, message: str
 ) -> None:
     """The path inside the column, and the two types there."""
     with pytest.raises(SchemaChangedError) as refused:
-        Evolution.adding(pa.schema([("x", there)]), pa.schema([("x", here)]), "t")
-    assert refused.value.what == f"the columns of the table t are not the schema's: {said}"
+        Evolution.adding(pa.schema([("x", table_type)]), pa.schema([("x", schema_type)]), "t")
+    assert refused.value.what == f"the columns of the table t are not the schema's: {message}"
 
 
 def test_new_columns_come_with_their_first_rows(sink: Any) -> None:
@@ -352,19 +358,19 @@ def test_a_page_that_is_lost_stops_all(sink: Any, damage: str) -> None:
     """Nobody knows then which files count; with the page back, all is as before."""
     commit(sink, 0)
     (path,) = (Path(sink.uri) / pages.PAGES).iterdir()
-    whole = path.read_bytes()
+    content = path.read_bytes()
     path.unlink()
     if damage == "cut":
-        path.write_bytes(whole[:-50])
-    other = fresh(sink)
-    made, staged = staged_receipt(other, 2)
-    for ask in (lambda: other.look(window(0)), lambda: other.commit(made, staged)):
-        with pytest.raises(DamagedError, match="_windrow/pages") as lost:
+        path.write_bytes(content[:-50])
+    fresh_sink = fresh(sink)
+    receipt, staged = staged_receipt(fresh_sink, 2)
+    for ask in (lambda: fresh_sink.look(window(0)), lambda: fresh_sink.commit(receipt, staged)):
+        with pytest.raises(DamagedError, match="_windrow/pages") as raised:
             ask()
-        assert "from a backup" in lost.value.do
-    assert not other.audit().lost_at
-    path.write_bytes(whole)
-    assert isinstance(other.commit(made, staged), Done)
+        assert "from a backup" in raised.value.do
+    assert not fresh_sink.audit().lost_at
+    path.write_bytes(content)
+    assert isinstance(fresh_sink.commit(receipt, staged), Done)
 
 
 def test_who_comes_with_another_binding_is_refused_before_anything(sink: Any) -> None:

@@ -33,14 +33,14 @@ def sink(tmp_path: Path) -> Any:
     """A table of three windows, one of them replaced and one replayed, with files of
     attempts that came to nothing.
     """
-    made = FilesBoth(str(tmp_path / "lake" / "orders"), ROWS)
-    made.prepare()
+    sink = FilesBoth(str(tmp_path / "lake" / "orders"), ROWS)
+    sink.prepare()
     for n, generation, attempt in ((0, 0, "a"), (1, 0, "b"), (2, 0, "c"), (1, 1, "d")):
-        receipt, staged = staged_receipt(made, n, generation, attempt)
-        made.commit(receipt, staged)
-    made.commit(*staged_dead_replay(made, made.look(window(2)).receipt, "m"))
-    staged_receipt(made, 3, 0, "came to nothing")
-    return made
+        receipt, staged = staged_receipt(sink, n, generation, attempt)
+        sink.commit(receipt, staged)
+    sink.commit(*staged_dead_replay(sink, sink.look(window(2)).receipt, "m"))
+    staged_receipt(sink, 3, 0, "came to nothing")
+    return sink
 
 
 PAGE = "docs/sinks/files.md"

@@ -29,9 +29,9 @@ def test_a_replaced_generation_stays_for_those_who_read_it(tmp_path: Path, later
     sink.prepare()
     commit(sink, 0)
     listed = list_files(sink.uri)
-    made, staged = staged_receipt(sink, 0, 1, "b1")
-    sink.commit_dead(made.plan, "b1", staged)
-    sink.commit(made, staged)
+    receipt, staged = staged_receipt(sink, 0, 1, "b1")
+    sink.commit_dead(receipt.plan, "b1", staged)
+    sink.commit(receipt, staged)
     for number in range(later):
         commit(sink, 1 + number)
     for file in (Path(sink.uri) / "data").rglob("*.parquet"):

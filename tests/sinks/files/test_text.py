@@ -70,24 +70,24 @@ def test_readers_without_windrow_read_them(tmp_path: Path, written: FileFormat) 
     """
     sink = FilesBoth(str(tmp_path / "orders"), ROWS, written=written)
     sink.prepare()
-    made, staged = staged_receipt(sink, 0, dead=False)
-    sink.commit(made, staged)
+    receipt, staged = staged_receipt(sink, 0, dead=False)
+    sink.commit(receipt, staged)
     paths = list_files(sink.uri)
     names = [
         *ROWS.names,
         *(DEFAULT[n] for n in ("topic", "partition", "offset", "timestamp", "window")),
     ]
     committed = pa.concat_tables(FilesWorld().pieces(sink)).select(["id", "amount", "_offset"])
-    wanted = sorted(tuple(row.values()) for row in committed.to_pylist())
-    assert len(wanted) == 20
+    expected_rows = sorted(tuple(row.values()) for row in committed.to_pylist())
+    assert len(expected_rows) == 20
     source = {"parquet": "read_parquet", "jsonl": "read_json", "csv": "read_csv"}[written.format]
     rows = duckdb.sql(f"SELECT * FROM {source}({paths})")
     assert rows.columns == names
-    assert sorted(rows.project("id, amount, _offset").fetchall()) == wanted
+    assert sorted(rows.project("id, amount, _offset").fetchall()) == expected_rows
     scan = {"parquet": pl.scan_parquet, "jsonl": pl.scan_ndjson, "csv": pl.scan_csv}[written.format]
-    found = scan(paths).collect()
-    assert found.columns == names
-    assert sorted(found.select("id", "amount", "_offset").rows()) == wanted
+    frame = scan(paths).collect()
+    assert frame.columns == names
+    assert sorted(frame.select("id", "amount", "_offset").rows()) == expected_rows
 
 
 @pytest.mark.parametrize("size", [1, 7, 20, 21, 22, 1000])

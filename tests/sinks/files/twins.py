@@ -21,9 +21,12 @@ def takes_the_next_free_number(sink: Any) -> None:
             newest = FilesStore(sink.uri).look()
             assert newest is not None
             with suppress(FileExistsError):
-                mine, after = msgspec.json.decode(content, type=Manifest), newest.content
-                mine = msgspec.structs.replace(mine, after=fingerprint(after))
-                put(path_of(newest.number + 1), encode(mine))
+                manifest, previous_content = (
+                    msgspec.json.decode(content, type=Manifest),
+                    newest.content,
+                )
+                manifest = msgspec.structs.replace(manifest, after=fingerprint(previous_content))
+                put(path_of(newest.number + 1), encode(manifest))
                 return
 
     sink.store.puts.put = anywhere

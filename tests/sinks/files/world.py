@@ -52,12 +52,12 @@ class FilesWorld(SinkWorld):
     def __init__(self, written: str = "parquet") -> None:
         self.written = FORMATS[written]
 
-    def place(self, folder: Path, server: Any) -> str:
+    def new_location(self, folder: Path, server: Any) -> str:
         del server
         return str(folder / "orders")
 
-    def made(self, place: str, rows: pa.Schema, metadata: Mapping[str, str]) -> Any:
-        return FilesBoth(place, rows, metadata, self.written)
+    def make_sink(self, location: str, rows: pa.Schema, metadata: Mapping[str, str]) -> Any:
+        return FilesBoth(location, rows, metadata, self.written)
 
     def pieces(self, sink: Any) -> list[pa.Table]:
         with FilesStore(sink.uri).reading() as state:

@@ -39,38 +39,41 @@ class Server:
         self, folder: Path, warehouse: str = "", config: Mapping[str, str] | None = None
     ) -> None:
         self.config = dict(config or {})
-        own = {"uri": f"sqlite:///{folder}/rest.db", "warehouse": warehouse or f"file://{folder}"}
-        self.catalog = DatabaseCatalog("default", **own, **self.config)
+        catalog_config = {
+            "uri": f"sqlite:///{folder}/rest.db",
+            "warehouse": warehouse or f"file://{folder}",
+        }
+        self.catalog = DatabaseCatalog("default", **catalog_config, **self.config)
         self.faults: list[tuple[bool, int]] = []
         self.commits = 0
 
     def app(self) -> Flask:
         """The routes that PyIceberg asks."""
-        made = Flask("rest")
-        made.before_request(
+        app = Flask("rest")
+        app.before_request(
             lambda: (
                 None if request.headers.get("Authorization") == f"Bearer {TOKEN}" else abort(401)
             )
         )
-        one = "/v1/namespaces/<name>/tables/<table>"
-        for path, method, answer in (
+        table_route = "/v1/namespaces/<name>/tables/<table>"
+        for path, method, handler in (
             ("/v1/config", "GET", lambda: {"defaults": {}, "overrides": {}}),
             ("/v1/namespaces/<name>", "GET", self.namespace),
             ("/v1/namespaces", "POST", self.make_namespace),
             ("/v1/namespaces/<name>/tables", "POST", self.create),
             (
-                one,
+                table_route,
                 "GET",
                 lambda name, table: self.loaded(self.catalog.load_table(f"{name}.{table}")),
             ),
-            (one, "POST", self.commit),
+            (table_route, "POST", self.commit),
         ):
-            made.add_url_rule(path, f"{method} {path}", answer, methods=[method])
+            app.add_url_rule(path, f"{method} {path}", handler, methods=[method])
         for error in (NoSuchTableError, NoSuchNamespaceError):
-            made.register_error_handler(error, lambda e: told(404, type(e).__name__))
+            app.register_error_handler(error, lambda e: error_response(404, type(e).__name__))
         for error in (TableAlreadyExistsError, CommitFailedException):
-            made.register_error_handler(error, lambda e: told(409, type(e).__name__))
-        return made
+            app.register_error_handler(error, lambda e: error_response(409, type(e).__name__))
+        return app
 
     def namespace(self, name: str) -> Any:
         return {"namespace": [name], "properties": self.catalog.load_namespace_properties(name)}
@@ -91,15 +94,17 @@ class Server:
         )
 
     def commit(self, name: str, table: str) -> Any:
-        asked = CommitTableRequest.model_validate_json(request.data)
+        commit_request = CommitTableRequest.model_validate_json(request.data)
         self.commits += 1
         arrives, status = self.faults.pop(0) if self.faults else (True, 200)
         if arrives:
-            there = self.catalog.load_table(f"{name}.{table}")
-            there._do_commit(updates=asked.updates, requirements=asked.requirements)  # noqa: SLF001
+            stored_table = self.catalog.load_table(f"{name}.{table}")
+            stored_table._do_commit(  # noqa: SLF001
+                updates=commit_request.updates, requirements=commit_request.requirements
+            )
             if status == 200:
-                return self.loaded(there)
-        return told(status, "InternalServerError")
+                return self.loaded(stored_table)
+        return error_response(status, "InternalServerError")
 
     def loaded(self, table: Table) -> Any:
         """A table as the protocol has it."""
@@ -111,7 +116,7 @@ class Server:
         return Response(content, mimetype="application/json")
 
 
-def told(status: int, kind: str) -> Any:
+def error_response(status: int, kind: str) -> Any:
     """An error as the protocol has it."""
     return {"error": {"message": f"said {kind}", "type": kind, "code": status}}, status
 
@@ -129,12 +134,12 @@ def serving(
 @contextmanager
 def listening(app: Any) -> Iterator[str]:
     """Any application on loopback; its address."""
-    made = make_server("127.0.0.1", 0, app, threaded=True)
-    thread = threading.Thread(target=made.serve_forever, args=(0.01,), daemon=True)
+    http_server = make_server("127.0.0.1", 0, app, threaded=True)
+    thread = threading.Thread(target=http_server.serve_forever, args=(0.01,), daemon=True)
     thread.start()
     try:
-        yield f"http://127.0.0.1:{made.server_port}"
+        yield f"http://127.0.0.1:{http_server.server_port}"
     finally:
-        made.shutdown()
+        http_server.shutdown()
         thread.join(30)
-        made.server_close()
+        http_server.server_close()

@@ -24,7 +24,7 @@ from windrow.ingest.testing.contracts.windows import commit_rows, window
 pytestmark = pytest.mark.slow
 
 
-def committed(folder: str, rows: pa.RecordBatch) -> IcebergBoth:
+def commit_table(folder: str, rows: pa.RecordBatch) -> IcebergBoth:
     """A table with these rows, once per topic-partition."""
     sink = IcebergBoth(CatalogTable.in_folder(folder, "ns.t"), rows.schema)
     commit_rows(sink, rows)
@@ -79,10 +79,10 @@ EVERY: dict[str, tuple[pa.DataType, list[Any]]] = {
 
 
 @pytest.fixture(scope="module")
-def every(tmp_path_factory: pytest.TempPathFactory) -> IcebergBoth:
+def full_table(tmp_path_factory: pytest.TempPathFactory) -> IcebergBoth:
     """A table with all of them."""
     arrays = [pa.array(values, kind) for kind, values in EVERY.values()]
-    return committed(
+    return commit_table(
         str(tmp_path_factory.mktemp("lake of all")),
         pa.RecordBatch.from_arrays(arrays, names=[*EVERY]),
     )
@@ -92,21 +92,25 @@ def expected(name: str) -> list[str]:
     return sorted(repr(value) for value in EVERY[name][1] * 2)
 
 
-def test_pyiceberg_reads_every_column(every: IcebergBoth) -> None:
+def test_pyiceberg_reads_every_column(full_table: IcebergBoth) -> None:
     """Its own scan sees the same values, of a table that it loads by the catalog's
     address alone.
     """
     from pyiceberg.catalog.sql import SqlCatalog
 
-    catalog = SqlCatalog("default", uri=f"sqlite:///{every.at.warehouse}/catalog.db")
-    seen = catalog.load_table("ns.t").scan().to_arrow()
+    catalog = SqlCatalog(
+        "default", uri=f"sqlite:///{full_table.catalog_table.warehouse}/catalog.db"
+    )
+    rows = catalog.load_table("ns.t").scan().to_arrow()
     catalog.close()
     zone = "zoneinfo.ZoneInfo(key='UTC')"  # pyarrow's before 21 is pytz's
-    found = {n: [repr(v).replace("<UTC>", zone) for v in seen[n].to_pylist()] for n in EVERY}
-    assert {name: sorted(values) for name, values in found.items()} == {
+    texts_by_column = {
+        n: [repr(v).replace("<UTC>", zone) for v in rows[n].to_pylist()] for n in EVERY
+    }
+    assert {name: sorted(values) for name, values in texts_by_column.items()} == {
         name: expected(name) for name in EVERY
     }
-    assert seen["_window"].unique().to_pylist() == [window(0).key]
+    assert rows["_window"].unique().to_pylist() == [window(0).key]
 
 
 def test_pyiceberg_takes_a_null_list_of_structs_for_an_empty_one(tmp_path: Path) -> None:
@@ -114,7 +118,7 @@ def test_pyiceberg_takes_a_null_list_of_structs_for_an_empty_one(tmp_path: Path)
     Parquet's own reader, has the null.
     """
     kind = pa.list_(pa.struct([pa.field("a", pa.int64())]))
-    sink = committed(
+    sink = commit_table(
         str(tmp_path), pa.RecordBatch.from_arrays([pa.array([None], kind)], names=["c"])
     )
     state = state_of(sink)
@@ -126,22 +130,22 @@ def test_pyiceberg_takes_a_null_list_of_structs_for_an_empty_one(tmp_path: Path)
 
 # polars would like a package of its own
 @pytest.mark.filterwarnings("ignore:Iceberg scan planning")
-def test_polars_reads_every_column(every: IcebergBoth) -> None:
+def test_polars_reads_every_column(full_table: IcebergBoth) -> None:
     """polars.scan_iceberg sees the same rows."""
-    state = state_of(every)
+    state = state_of(full_table)
     plain = [name for name in EVERY if name not in {"r", "s", "t"}]
-    seen = pl.scan_iceberg(state.table.metadata_location).select(*plain, "_window").collect()
-    assert seen.height == 6
-    assert {name: sorted(map(repr, seen[name].to_list())) for name in plain} == {
+    frame = pl.scan_iceberg(state.table.metadata_location).select(*plain, "_window").collect()
+    assert frame.height == 6
+    assert {name: sorted(map(repr, frame[name].to_list())) for name in plain} == {
         name: expected(name) for name in plain
     }
 
 
-def test_duckdb_reads_the_files(every: IcebergBoth) -> None:
+def test_duckdb_reads_the_files(full_table: IcebergBoth) -> None:
     """The files that the manifests name are whole Parquet files, with the window in
     them, and Iceberg's field ids.
     """
-    state = state_of(every)
+    state = state_of(full_table)
     files = [task.file.file_path.removeprefix("file://") for task in state.tasks()]
     with duckdb.connect() as connection:
         rows = connection.read_parquet(files)
@@ -155,11 +159,11 @@ def test_duckdb_reads_the_files(every: IcebergBoth) -> None:
 
 
 @pytest.mark.parametrize("name", [n for n in EVERY if n not in "rst"])
-def test_bounds_skip_no_row_that_is_asked_for(every: IcebergBoth, name: str) -> None:
+def test_bounds_skip_no_row_that_is_asked_for(full_table: IcebergBoth, name: str) -> None:
     """A reader that asks for a column's greatest, or least, value finds it: bounds that
     are cut are cut outwards.
     """
-    state = state_of(every)
+    state = state_of(full_table)
     low, _, high = EVERY[name][1]
     if name == "i":
         low, high = high, low  # by their bytes ä stands behind a
@@ -167,25 +171,25 @@ def test_bounds_skip_no_row_that_is_asked_for(every: IcebergBoth, name: str) -> 
     for ask, value in ((GreaterThanOrEqual, high), (LessThanOrEqual, low)):
         if isinstance(value, bool):
             continue
-        assert list(state.table.scan(row_filter=ask(name, _asked(value))).plan_files()), (
+        assert list(state.table.scan(row_filter=ask(name, _to_literal(value))).plan_files()), (
             f"{name} {ask.__name__} {value!r}"
         )
 
 
-def _asked(value: Any) -> Any:
+def _to_literal(value: Any) -> Any:
     """A value as PyIceberg takes it in a filter."""
     if isinstance(value, datetime):
         return value.isoformat(timespec="microseconds")
     return value.isoformat() if hasattr(value, "isoformat") else value
 
 
-def test_the_bounds_are_those_of_pyiceberg(every: IcebergBoth) -> None:
+def test_the_bounds_are_those_of_pyiceberg(full_table: IcebergBoth) -> None:
     """Read by PyIceberg's own conversions, they are the least and the greatest value,
     where nothing was cut.
     """
     from pyiceberg.conversions import from_bytes
 
-    state = state_of(every)
+    state = state_of(full_table)
     file = state.tasks()[0].file
     for name in "abcdeo":
         field = state.table.schema().find_field(name)

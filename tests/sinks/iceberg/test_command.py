@@ -66,13 +66,13 @@ def test_the_page_shows_specs_that_load(tmp_path: Path) -> None:
     from windrow.ingest.config.load import parse_spec
 
     (tmp_path / "payments.py").write_text("")
-    whole, catalog = (
+    full_spec, catalog = (
         yaml.safe_load(block) for block in re.findall(r"```yaml\n(.*?)```", PAGE, re.DOTALL)
     )
-    assert parse_spec(whole, tmp_path).sink_path() == f"{tmp_path}/lake:shop.payments"
+    assert parse_spec(full_spec, tmp_path).sink_path() == f"{tmp_path}/lake:shop.payments"
     assert catalog["sink"]["catalog"]["credential"] == {"env": "CATALOG_CREDENTIAL"}
     assert (
-        parse_spec({**whole, **catalog}, tmp_path).sink_path()
+        parse_spec({**full_spec, **catalog}, tmp_path).sink_path()
         == "https://catalog.example/production/lake:shop.payments"
     )
 
@@ -107,10 +107,10 @@ def test_two_spellings_of_a_secret_are_one_table() -> None:
     """A password that changes makes no other table of it, and stands in no identity."""
     from windrow.ingest.sinks.iceberg.catalog_table import CatalogTable
 
-    one, other = (
+    first_table, second_table = (
         CatalogTable.in_catalog(
             "a.b", {"type": "sql", "uri": f"postgresql://me:{word}@db/catalog", "name": "lake"}
         )
         for word in ("x1", "y2")
     )
-    assert one.place == other.place == "postgresql://db/catalog/lake:a.b"
+    assert first_table.place == second_table.place == "postgresql://db/catalog/lake:a.b"

@@ -53,7 +53,7 @@ def sink_of(tmp_path: Path, schema: pa.Schema, evolve: Evolve = "add_columns") -
     return IcebergBoth(CatalogTable.in_folder(str(tmp_path), TABLE), schema, evolve=evolve)
 
 
-def staged(sink: IcebergBoth, number: int) -> Any:
+def stage_window(sink: IcebergBoth, number: int) -> Any:
     """Window n with rows of the sink's schema, nearly all null."""
 
     def rows_of(split: Split) -> list[pa.RecordBatch]:
@@ -75,7 +75,7 @@ def names(sink: IcebergBoth) -> dict[str, str]:
     }
 
 
-def whole(sink: IcebergBoth, number: int) -> bool:
+def is_complete(sink: IcebergBoth, number: int) -> bool:
     """Returns whether a window's rows have the checksums of its receipt."""
     committed = sink.look(window(number))
     assert committed is not None
@@ -89,17 +89,17 @@ def test_new_columns_come_with_their_first_rows(tmp_path: Path) -> None:
     """
     old, new = sink_of(tmp_path, NARROW), sink_of(tmp_path, MORE)
     old.prepare()
-    assert isinstance(old.commit(*staged(old, 0)), Done)
+    assert isinstance(old.commit(*stage_window(old, 0)), Done)
     new.prepare()
     assert new.columns_to_come() == ("note (string)", "tags (list<element: struct<k: int64>>)")
-    ready = staged(new, 1)
-    late = staged(old, 2)
+    ready = stage_window(new, 1)
+    late = stage_window(old, 2)
     assert names(new).keys() == {"id", "price", "rate"}
     assert isinstance(new.commit(*ready), Done)
     assert names(new).keys() == {"id", "price", "rate", "note", "tags"}
     assert new.columns_to_come() == ()
     assert isinstance(old.commit(*late), Done)
-    assert all(whole(new, n) for n in range(3))
+    assert all(is_complete(new, n) for n in range(3))
     state = state_of(new)
     assert state.table.scan().to_arrow().num_rows == 60
 
@@ -110,16 +110,16 @@ def test_columns_become_wider_without_a_file_written_anew(tmp_path: Path) -> Non
     """
     old, new = sink_of(tmp_path, NARROW), sink_of(tmp_path, WIDE, "widen")
     old.prepare()
-    old.commit(*staged(old, 0))
-    late = staged(old, 2)
+    old.commit(*stage_window(old, 0))
+    late = stage_window(old, 2)
     new.prepare()
-    before = {task.file.file_path for task in state_of(new).tasks()}
-    assert isinstance(new.commit(*staged(new, 1)), Done)
+    old_paths = {task.file.file_path for task in state_of(new).tasks()}
+    assert isinstance(new.commit(*stage_window(new, 1)), Done)
     assert names(new) == {"id": "long", "price": "decimal(20, 2)", "rate": "double"}
     assert isinstance(sink_of(tmp_path, NARROW, "widen").commit(*late), Done)
     state = state_of(new)
-    assert before < {task.file.file_path for task in state.tasks()}
-    assert all(whole(new, n) for n in range(3))
+    assert old_paths < {task.file.file_path for task in state.tasks()}
+    assert all(is_complete(new, n) for n in range(3))
     assert sorted(state.table.scan(selected_fields=("id",)).to_arrow()["id"].to_pylist()) == sorted(
         [*range(10)] * 6
     )
@@ -187,26 +187,26 @@ def test_of_two_that_bring_columns_the_second_stages_anew(tmp_path: Path) -> Non
     value lands in another column.
     """
     sink_of(tmp_path, NARROW).prepare()
-    one, other = sink_of(tmp_path, MORE), sink_of(tmp_path, OTHER)
-    ready = staged(other, 1)
-    assert isinstance(one.commit(*staged(one, 0)), Done)
+    first_sink, second_sink = sink_of(tmp_path, MORE), sink_of(tmp_path, OTHER)
+    ready = stage_window(second_sink, 1)
+    assert isinstance(first_sink.commit(*stage_window(first_sink, 0)), Done)
     with pytest.raises(
         SchemaChangedError, match="colour: another commit brought other columns first"
     ):
-        other.commit(*ready)
+        second_sink.commit(*ready)
     with_both = sink_of(tmp_path, pa.schema([*MORE, *list(OTHER)[-1:]]))
-    assert isinstance(with_both.commit(*staged(with_both, 1)), Done)
-    assert all(whole(with_both, n) for n in range(2))
+    assert isinstance(with_both.commit(*stage_window(with_both, 1)), Done)
+    assert all(is_complete(with_both, n) for n in range(2))
 
 
 def test_of_two_that_bring_the_same_columns_both_arrive(tmp_path: Path) -> None:
     """Both staged with the same field ids: the second finds the columns there."""
     sink_of(tmp_path, NARROW).prepare()
-    one, other = sink_of(tmp_path, MORE), sink_of(tmp_path, MORE)
-    first, second = staged(one, 0), staged(other, 1)
-    assert isinstance(one.commit(*first), Done)
-    assert isinstance(other.commit(*second), Done)
-    assert all(whole(one, n) for n in range(2))
+    first_sink, second_sink = sink_of(tmp_path, MORE), sink_of(tmp_path, MORE)
+    first, second = stage_window(first_sink, 0), stage_window(second_sink, 1)
+    assert isinstance(first_sink.commit(*first), Done)
+    assert isinstance(second_sink.commit(*second), Done)
+    assert all(is_complete(first_sink, n) for n in range(2))
 
 
 def test_columns_that_others_change_meanwhile_are_seen(tmp_path: Path) -> None:
@@ -215,21 +215,21 @@ def test_columns_that_others_change_meanwhile_are_seen(tmp_path: Path) -> None:
     """
     sink = sink_of(tmp_path, NARROW)
     sink.prepare()
-    ready = staged(sink, 0)
+    ready = stage_window(sink, 0)
     tries: list[Prepared] = []
 
-    def overtaken(one: Prepared) -> None:
-        tries.append(one)
+    def send_overtaken(prepared: Prepared) -> None:
+        tries.append(prepared)
         if len(tries) == 1:
             about = state_of(sink).table
             with about.update_schema() as update:
                 update.add_column("theirs", about.schema().find_field("id").field_type)
-        one.send()
+        prepared.send()
 
-    sink.store.send = overtaken  # type: ignore[method-assign]
+    sink.store.send = send_overtaken  # type: ignore[method-assign]
     assert isinstance(sink.commit(*ready), Done)
     assert len(tries) == 2
-    assert whole(sink, 0)
+    assert is_complete(sink, 0)
 
 
 @pytest.mark.parametrize(
@@ -243,8 +243,8 @@ def test_a_column_that_something_else_took_away_is_not_added_again(
     """
     sink = sink_of(tmp_path, NARROW)
     sink.prepare()
-    sink.commit(*staged(sink, 0))
-    ready = staged(sink, 1)
+    sink.commit(*stage_window(sink, 0))
+    ready = stage_window(sink, 1)
     about = state_of(sink).table
     with about.update_schema() as update:
         change(update)
@@ -263,7 +263,7 @@ def test_values_of_a_column_that_was_dropped_are_missed(tmp_path: Path) -> None:
     """
     sink = sink_of(tmp_path, MORE)
     sink.prepare()
-    sink.commit(*staged(sink, 0))
+    sink.commit(*stage_window(sink, 0))
     with state_of(sink).table.update_schema() as update:
         update.delete_column("tags").delete_column("rate")
     with state_of(sink).table.update_schema() as update:
@@ -278,7 +278,7 @@ def test_values_of_a_column_that_was_dropped_are_missed(tmp_path: Path) -> None:
             r" tags\.element\.k"
         ),
     ):
-        whole(fresh, 0)
+        is_complete(fresh, 0)
     fresh.prepare()
-    assert isinstance(fresh.commit(*staged(fresh, 1)), Done)
-    assert whole(fresh, 1)
+    assert isinstance(fresh.commit(*stage_window(fresh, 1)), Done)
+    assert is_complete(fresh, 1)

@@ -30,7 +30,7 @@ from tests.sinks.iceberg.world import (
     sink_at,
     state_of,
 )
-from tests.sinks.kit.commit.test_sweep import aged, dying
+from tests.sinks.kit.commit.test_sweep import age_files, dying
 from windrow.ingest.admin.verify_contents import summed
 from windrow.ingest.errors import (
     DamagedError,
@@ -64,17 +64,17 @@ GRACE = timedelta(hours=2)
 @pytest.fixture
 def sink(tmp_path: Path) -> Any:
     """A table with two windows."""
-    made = sink_at(str(tmp_path))
-    made.prepare()
+    sink = sink_at(str(tmp_path))
+    sink.prepare()
     for number in (0, 1):
-        commit(made, number)
-    return made
+        commit(sink, number)
+    return sink
 
 
 def commit(sink: Any, number: int, generation: int = 0, attempt: str = "a1") -> Any:
-    made, staged = staged_receipt(sink, number, generation, attempt)
-    sink.commit_dead(made.plan, attempt, staged)
-    return sink.commit(made, staged)
+    window_receipt, staged = staged_receipt(sink, number, generation, attempt)
+    sink.commit_dead(window_receipt.plan, attempt, staged)
+    return sink.commit(window_receipt, staged)
 
 
 def table(sink: Any) -> Any:
@@ -101,7 +101,7 @@ def ids(sink: Any) -> list[str]:
     return sorted(i for piece in pieces(sink) for i in piece["id"].to_pylist())
 
 
-def whole(sink: Any, number: int) -> bool:
+def is_complete(sink: Any, number: int) -> bool:
     """Returns whether a window's rows have the checksums of its receipt."""
     committed = sink.look(window(number)).receipt
     back = summed(committed.splits, sink.audit().contents(window(number)), sink.metadata)
@@ -121,15 +121,15 @@ def test_what_was_committed_stays_so(sink: Any, maintain: Callable[[Any], object
     """After expiry, compaction, or both, a rerun skips, receipts are as they were, the
     rows have their checksums, and work goes on.
     """
-    before = list(sink.receipts())
+    committed = list(sink.receipts())
     maintain(sink)
-    fresh = sink_at(sink.at.warehouse)
-    assert list(fresh.receipts()) == before
+    fresh = sink_at(sink.catalog_table.warehouse)
+    assert list(fresh.receipts()) == committed
     assert isinstance(commit(fresh, 0, attempt="again"), AlreadyDone)
-    assert whole(fresh, 0)
+    assert is_complete(fresh, 0)
     assert isinstance(commit(fresh, 0, 1, "b1"), Done)
     assert isinstance(commit(fresh, 2), Done)
-    assert whole(fresh, 0)
+    assert is_complete(fresh, 0)
     assert len(ids(fresh)) == len(set(ids(fresh))) == 54
 
 
@@ -141,7 +141,7 @@ def test_a_rollback_takes_rows_and_receipts_back_together(sink: Any) -> None:
     assert (sink.size()[0], sink.size()[1] > 1000) == (36, True)
     first = sink.look(window(0)).version
     table(sink).manage_snapshots().set_current_snapshot(first).commit()
-    fresh = sink_at(sink.at.warehouse)
+    fresh = sink_at(sink.catalog_table.warehouse)
     assert [c.receipt.window for c in fresh.receipts()] == [window(0)]
     assert fresh.size()[0] == 18
     assert isinstance(commit(fresh, 1, attempt="b1"), Done)
@@ -161,11 +161,11 @@ def test_a_rollback_outlives_compaction_and_expiry(
     """
     table(sink).manage_snapshots().set_current_snapshot(sink.look(window(0)).version).commit()
     maintain(sink)
-    fresh = sink_at(sink.at.warehouse)
+    fresh = sink_at(sink.catalog_table.warehouse)
     assert [c.receipt.window for c in fresh.receipts()] == [window(0)]
     assert fresh.look(window(1)) is None
     staged_receipt(fresh, 3, attempt="died")
-    aged(fresh)
+    age_files(fresh)
     assert fresh.sweep(GRACE)
     assert [c.receipt.window for c in fresh.receipts()] == [window(0)]
     assert isinstance(commit(fresh, 1, attempt="b1"), Done)
@@ -175,14 +175,14 @@ def test_a_rollback_outlives_compaction_and_expiry(
 
 def test_a_rollback_to_a_snapshot_of_others(tmp_path: Path) -> None:
     """Before windrow's first one nothing is committed, windows without rows included."""
-    made = sink_at(str(tmp_path))
-    made.prepare()
-    table(made).append(table(made).scan().to_arrow())
-    others = table(made).current_snapshot().snapshot_id
-    empty = receipt(plan(made, 0, (0, 0)), [], 0, "a1")
-    assert isinstance(made.commit(empty, []), Done)
-    table(made).manage_snapshots().set_current_snapshot(others).commit()
-    fresh = sink_at(made.at.warehouse)
+    sink = sink_at(str(tmp_path))
+    sink.prepare()
+    table(sink).append(table(sink).scan().to_arrow())
+    others = table(sink).current_snapshot().snapshot_id
+    empty = receipt(plan(sink, 0, (0, 0)), [], 0, "a1")
+    assert isinstance(sink.commit(empty, []), Done)
+    table(sink).manage_snapshots().set_current_snapshot(others).commit()
+    fresh = sink_at(sink.catalog_table.warehouse)
     assert list(fresh.receipts()) == []
     assert isinstance(fresh.commit(empty, []), Done)
 
@@ -194,7 +194,7 @@ def test_windows_that_others_deleted_were_not_rolled_back(sink: Any) -> None:
     table(sink).delete(f"_window = '{window(0).key}'")
     rewrite(sink)
     expire_all(sink)
-    fresh = sink_at(sink.at.warehouse)
+    fresh = sink_at(sink.catalog_table.warehouse)
     assert [c.receipt.window for c in fresh.receipts()] == [window(0), window(1)]
     assert isinstance(commit(fresh, 0, attempt="again"), AlreadyDone)
     assert len(ids(fresh)) == 18
@@ -206,7 +206,7 @@ def test_a_newest_window_without_rows_was_not_rolled_back(sink: Any) -> None:
     assert isinstance(sink.commit(empty, []), Done)
     rewrite(sink)
     expire_all(sink)
-    fresh = sink_at(sink.at.warehouse)
+    fresh = sink_at(sink.catalog_table.warehouse)
     assert [c.receipt.window for c in fresh.receipts()] == [window(n) for n in (0, 1, 2)]
     assert isinstance(fresh.commit(empty, []), AlreadyDone)
 
@@ -221,10 +221,12 @@ def test_a_size_is_told_without_reading_rows(sink: Any) -> None:
     for file in folder_of(sink).rglob("*.parquet"):
         file.unlink()
     assert sink.size()[0] == 36
-    other = IcebergBoth(CatalogTable.in_folder(sink.at.warehouse, "shop.other"), ROWS)
-    assert other.size() is None
-    other.prepare()
-    assert other.size() == (0, 0)
+    other_sink = IcebergBoth(
+        CatalogTable.in_folder(sink.catalog_table.warehouse, "shop.other"), ROWS
+    )
+    assert other_sink.size() is None
+    other_sink.prepare()
+    assert other_sink.size() == (0, 0)
 
 
 def test_dead_letters_that_a_rollback_took_back_are_brought_again(sink: Any) -> None:
@@ -238,7 +240,7 @@ def test_dead_letters_that_a_rollback_took_back_are_brought_again(sink: Any) -> 
     about.maintenance.expire_snapshots().by_ids(
         [s.snapshot_id for s in about.snapshots() if s.snapshot_id != newest]
     ).commit()
-    fresh = sink_at(sink.at.warehouse)
+    fresh = sink_at(sink.catalog_table.warehouse)
     assert fresh.dead_letters.count(window(1), "a1") == 0
     commit(fresh, 1)
     assert fresh.dead_letters.count(window(1), "a1") == 2
@@ -251,13 +253,15 @@ def test_a_branch_of_others_is_left_alone(sink: Any) -> None:
     about = table(sink)
     about.manage_snapshots().create_branch(about.current_snapshot().snapshot_id, "try").commit()
     rows = about.scan().to_arrow().slice(0, 1)
-    at = rows.schema.get_field_index("_window")
-    tried = rows.set_column(at, rows.schema.field(at), pa.array([window(5).key]))
+    column_index = rows.schema.get_field_index("_window")
+    tried = rows.set_column(
+        column_index, rows.schema.field(column_index), pa.array([window(5).key])
+    )
     table(sink).append(tried, branch="try")
     about = table(sink)
     about.manage_snapshots().create_tag(about.current_snapshot().snapshot_id, "kept").commit()
     assert isinstance(commit(sink, 0, 1, "b1"), Done)
-    aged(sink)
+    age_files(sink)
     assert sink.sweep(GRACE) == []
     assert sink.audit().windows() == {c.receipt.window.key for c in sink.receipts()}
     assert isinstance(commit(sink, 5), Done)
@@ -276,11 +280,13 @@ def test_rows_that_others_append_are_told(sink: Any) -> None:
     """
     about = table(sink)
     rows = about.scan().to_arrow().slice(0, 1)
-    at = rows.schema.get_field_index("_window")
-    about.append(rows.set_column(at, rows.schema.field(at), pa.array([window(5).key])))
-    made, staged = staged_receipt(sink, 5)
+    column_index = rows.schema.get_field_index("_window")
+    about.append(
+        rows.set_column(column_index, rows.schema.field(column_index), pa.array([window(5).key]))
+    )
+    window_receipt, staged = staged_receipt(sink, 5)
     with pytest.raises(RefusedError, match="no commit of windrow brought"):
-        sink.commit(made, staged)
+        sink.commit(window_receipt, staged)
     assert sink.audit().windows() == {window(n).key for n in (0, 1, 5)}
     assert len(ids(sink)) == 37
 
@@ -288,11 +294,11 @@ def test_rows_that_others_append_are_told(sink: Any) -> None:
 def test_rows_that_others_deleted_are_missed(sink: Any) -> None:
     """Verification counts what is left, and reads what is left."""
     table(sink).delete("id = '0-0'")
-    held = sink.audit().rows_held(window(0))
-    assert [(h.rows, h.lowest) for h in held] == [(8, 1), (9, 0)]
-    assert not whole(sink, 0)
+    row_ranges = sink.audit().rows_held(window(0))
+    assert [(h.rows, h.lowest) for h in row_ranges] == [(8, 1), (9, 0)]
+    assert not is_complete(sink, 0)
     assert isinstance(commit(sink, 0, 1, "b1"), Done)
-    assert whole(sink, 0)
+    assert is_complete(sink, 0)
 
 
 class _Deletes(ManifestWriterV2):
@@ -302,19 +308,19 @@ class _Deletes(ManifestWriterV2):
         return ManifestContent.DELETES
 
 
-def delete(sink: Any, rows: pa.Table, **how: Any) -> None:
+def delete(sink: Any, rows: pa.Table, **options: Any) -> None:
     """Puts a file of deletes beside the data, as merge-on-read of another engine leaves it."""
     task, *_ = state_of(sink).tasks(window(0).key)
-    place = folder_of(sink) / "deletes.parquet"
-    pq.write_table(rows, place)
+    delete_path = folder_of(sink) / "deletes.parquet"
+    pq.write_table(rows, delete_path)
     deletes = DataFile.from_args(
-        file_path=f"file://{place}",
+        file_path=f"file://{delete_path}",
         file_format=FileFormat.PARQUET,
         partition=task.file.partition,
         record_count=rows.num_rows,
-        file_size_in_bytes=place.stat().st_size,
+        file_size_in_bytes=delete_path.stat().st_size,
         spec_id=0,
-        **how,
+        **options,
     )
     with table(sink).transaction() as change, change.update_snapshot().fast_append() as added:
         about = change.table_metadata
@@ -329,8 +335,8 @@ def test_rows_that_another_engine_marks_as_deleted(sink: Any) -> None:
     size is told that counts the others.
     """
     task, *_ = state_of(sink).tasks(window(0).key)
-    at = {"file_path": [task.file.file_path] * 2, "pos": pa.array([0, 2], pa.int64())}
-    delete(sink, pa.table(at), content=DataFileContent.POSITION_DELETES)
+    delete_columns = {"file_path": [task.file.file_path] * 2, "pos": pa.array([0, 2], pa.int64())}
+    delete(sink, pa.table(delete_columns), content=DataFileContent.POSITION_DELETES)
     assert [h.rows for h in sink.audit().rows_held(window(0))] == [7, 9]
     assert len(ids(sink)) == 34
     state = state_of(sink)
@@ -346,10 +352,10 @@ def test_rows_that_another_engine_deletes_by_equality(sink: Any) -> None:
     """A lookup in such a table is refused before anything is read; once all rows are younger than
     the deletes, as after a rewrite, these say nothing.
     """
-    snapshots = IcebergSnapshots(sink.at)
+    snapshots = IcebergSnapshots(sink.catalog_table)
     assert snapshots.newest() == str(table(sink).current_snapshot().snapshot_id)
-    how = {"content": DataFileContent.EQUALITY_DELETES, "equality_ids": [1]}
-    delete(sink, pa.table({"id": ["0-0"]}), **how)
+    options = {"content": DataFileContent.EQUALITY_DELETES, "equality_ids": [1]}
+    delete(sink, pa.table({"id": ["0-0"]}), **options)
     for ask in (snapshots.newest, snapshots.schema):
         with pytest.raises(UnreachableError, match="some are deleted by equality deletes"):
             ask()
@@ -371,44 +377,51 @@ def test_odd_names_survive_a_rewrite(tmp_path: Path) -> None:
     sink.prepare()
     assert isinstance(commit(sink, 0), Done)
     rewrite(sink)
-    assert whole(sink, 0)
+    assert is_complete(sink, 0)
     assert [(h.rows, h.offsets) for h in sink.audit().rows_held(window(0))] == [(9, 9)] * 2
     assert isinstance(commit(sink, 0, 1, "b1"), Done)
-    assert whole(sink, 0)
+    assert is_complete(sink, 0)
 
 
 def test_other_partitions_are_refused(sink: Any) -> None:
     """Rows would lie by something else than their windows: nothing is written before a
     person decides.
     """
-    made, staged = staged_receipt(sink, 2)
+    window_receipt, staged = staged_receipt(sink, 2)
     spec: UpdateSpec = table(sink).update_spec()
     spec.add_field("_topic", IdentityTransform(), "by_topic").commit()
-    fresh = sink_at(sink.at.warehouse)
-    for ask in (fresh.prepare, lambda: fresh.look(window(0)), lambda: fresh.commit(made, staged)):
+    fresh = sink_at(sink.catalog_table.warehouse)
+    for ask in (
+        fresh.prepare,
+        lambda: fresh.look(window(0)),
+        lambda: fresh.commit(window_receipt, staged),
+    ):
         with pytest.raises(SchemaChangedError, match="partitioned by _window, _topic"):
             ask()
 
 
 def test_a_table_of_others_is_refused(tmp_path: Path) -> None:
     """One that windrow didn't make is left as it is."""
-    made = sink_at(str(tmp_path))
-    made.prepare()
-    table(made).transaction().remove_properties("windrow.pipeline").commit_transaction()
-    before = opened(made.at).load_table(made.at.table).metadata_location
+    sink = sink_at(str(tmp_path))
+    sink.prepare()
+    table(sink).transaction().remove_properties("windrow.pipeline").commit_transaction()
+    old_metadata = opened(sink.catalog_table).load_table(sink.catalog_table.table).metadata_location
     with pytest.raises(
         SpecError, match=r"not made by windrow: its property 'windrow\.pipeline' is missing"
     ):
-        made.prepare()
-    assert opened(made.at).load_table(made.at.table).metadata_location == before
+        sink.prepare()
+    assert (
+        opened(sink.catalog_table).load_table(sink.catalog_table.table).metadata_location
+        == old_metadata
+    )
 
 
 def test_a_table_of_another_form_is_refused(tmp_path: Path) -> None:
     """What an older windrow said of its windows isn't read, and isn't taken for nothing."""
-    made = sink_at(str(tmp_path))
-    made.prepare()
-    table(made).transaction().remove_properties("windrow.form").commit_transaction()
-    for look in (made.prepare, lambda: made.look(window(0))):
+    sink = sink_at(str(tmp_path))
+    sink.prepare()
+    table(sink).transaction().remove_properties("windrow.form").commit_transaction()
+    for look in (sink.prepare, lambda: sink.look(window(0))):
         with pytest.raises(SpecError, match="in form 1; this one knows form 2"):
             look()
 
@@ -426,7 +439,7 @@ def test_a_lost_page_stops_everything(sink: Any) -> None:
     """Nobody can tell then which windows are there: no look answers, and nothing is
     written, until it is back.
     """
-    (page,) = Path(sink.at.warehouse).glob(
+    (page,) = Path(sink.catalog_table.warehouse).glob(
         "shop/orders/_windrow/pages/"
         + table(sink).current_snapshot().summary["windrow.page"]
         + ".json"
@@ -435,36 +448,36 @@ def test_a_lost_page_stops_everything(sink: Any) -> None:
     for damaged in (b"", content[:-5], content.replace(b"a", b"b")):
         page.write_bytes(damaged)
         with pytest.raises(DamagedError, match="page"):
-            sink_at(sink.at.warehouse).look(window(0))
+            sink_at(sink.catalog_table.warehouse).look(window(0))
     page.unlink()
     with pytest.raises(DamagedError, match="missing"):
-        commit(sink_at(sink.at.warehouse), 7)
+        commit(sink_at(sink.catalog_table.warehouse), 7)
     page.write_bytes(content)
-    assert len(list(sink_at(sink.at.warehouse).receipts())) == 2
+    assert len(list(sink_at(sink.catalog_table.warehouse).receipts())) == 2
 
 
 def test_what_was_given_up_stays_so_after_expiry(sink: Any) -> None:
     """1 A sweep gives files up and dies.  2 Every snapshot that says so expires.  3 A run that
     commits them is refused, though they are there.
     """
-    made, staged = staged_receipt(sink, 2, attempt="late")
-    aged(sink)
+    window_receipt, staged = staged_receipt(sink, 2, attempt="late")
+    age_files(sink)
     with dying(sink.store):
         sink.sweep(GRACE)
     expire_all(sink)
     rewrite(sink)
     expire_all(sink)
     with pytest.raises(RefusedError, match="2 of 2 staged files were given up by windrow sweep"):
-        sink.commit(made, staged)
+        sink.commit(window_receipt, staged)
     assert any("late" in path for path in sink.sweep(GRACE))
 
 
 def test_a_dead_replay_after_a_rewrite(sink: Any) -> None:
     """Rows that another engine has put into other files are replayed like any other."""
     rewrite(sink)
-    made, staged = staged_dead_replay(sink, sink.look(window(0)).receipt, "m1")
-    assert isinstance(sink.commit(made, staged), Done)
-    assert whole(sink, 0)
+    window_receipt, staged = staged_dead_replay(sink, sink.look(window(0)).receipt, "m1")
+    assert isinstance(sink.commit(window_receipt, staged), Done)
+    assert is_complete(sink, 0)
     assert len(ids(sink)) == 38
 
 
@@ -475,22 +488,22 @@ def roll_back(sink: Any) -> None:
 
 def make_anew(sink: Any) -> None:
     """The table goes, and one like it comes to its place."""
-    opened(sink.at).drop_table(sink.at.table)
-    sink_at(sink.at.warehouse).prepare()
+    opened(sink.catalog_table).drop_table(sink.catalog_table.table)
+    sink_at(sink.catalog_table.warehouse).prepare()
 
 
-@pytest.mark.parametrize(("between", "left"), [(rewrite, 54), (roll_back, 36)])
+@pytest.mark.parametrize(("foreign_commit", "row_count"), [(rewrite, 54), (roll_back, 36)])
 def test_a_foreign_commit_in_between_is_looked_at(
-    sink: Any, between: Callable[[Any], object], left: int
+    sink: Any, foreign_commit: Callable[[Any], object], row_count: int
 ) -> None:
     """Whatever others do to the table between look and write makes ours fail and look
     again; theirs and ours are there.
     """
-    made, staged = staged_receipt(sink, 2)
-    tries = overtaken_by(sink, between)
-    assert isinstance(sink.commit(made, staged), Done)
+    window_receipt, staged = staged_receipt(sink, 2)
+    tries = overtaken_by(sink, foreign_commit)
+    assert isinstance(sink.commit(window_receipt, staged), Done)
     assert len(tries) == 2
-    assert len(ids(sink)) == left
+    assert len(ids(sink)) == row_count
 
 
 def test_a_table_that_was_made_anew_in_between_is_another_one(tmp_path: Path) -> None:
@@ -499,9 +512,9 @@ def test_a_table_that_was_made_anew_in_between_is_another_one(tmp_path: Path) ->
     """
     sink = sink_at(str(tmp_path))
     sink.prepare()
-    made, staged = staged_receipt(sink, 0)
+    window_receipt, staged = staged_receipt(sink, 0)
     tries = overtaken_by(sink, make_anew)
-    assert isinstance(sink.commit(made, staged), Done)
+    assert isinstance(sink.commit(window_receipt, staged), Done)
     assert len(tries) == 2
 
 
@@ -511,7 +524,7 @@ def overtaken_by(sink: Any, others: Callable[[Any], object]) -> list[Prepared]:
     """
     tries: list[Prepared] = []
 
-    def overtaken(ready: Prepared) -> None:
+    def send_overtaken(ready: Prepared) -> None:
         tries.append(ready)
         if len(tries) == 1:
             others(sink)
@@ -520,5 +533,5 @@ def overtaken_by(sink: Any, others: Callable[[Any], object]) -> list[Prepared]:
         ready.send()
 
     sink.store.waits = (0.0, 0.0)
-    sink.store.send = overtaken
+    sink.store.send = send_overtaken
     return tries

@@ -27,9 +27,9 @@ pytestmark = pytest.mark.slow
 def runs(sink: IcebergBoth) -> None:
     """A table is made; a window committed, found, replaced; nothing is swept."""
     sink.prepare()
-    made, staged = staged_receipt(sink, 0)
-    sink.commit_dead(made.plan, "a1", staged)
-    assert isinstance(sink.commit(made, staged), Done)
+    receipt, staged = staged_receipt(sink, 0)
+    sink.commit_dead(receipt.plan, "a1", staged)
+    assert isinstance(sink.commit(receipt, staged), Done)
     assert isinstance(sink.commit(*staged_receipt(sink, 0, 0, "again")), AlreadyDone)
     assert isinstance(sink.commit(*staged_receipt(sink, 0, 1, "b1", dead=False)), Done)
     assert sum(piece.num_rows for piece in pieces(sink)) == 20
@@ -57,9 +57,9 @@ def test_a_folder_that_is_reached_by_a_link_is_the_same(tmp_path: Path) -> None:
     """The table is known by either name; one beside it is another."""
     (tmp_path / "real").mkdir()
     (tmp_path / "link").symlink_to(tmp_path / "real")
-    one, other = sink_at(str(tmp_path / "real")), sink_at(str(tmp_path / "link"))
-    assert one.is_at(other.identity)
-    assert not one.is_at(sink_at(str(tmp_path / "none")).identity)
+    real_sink, linked_sink = sink_at(str(tmp_path / "real")), sink_at(str(tmp_path / "link"))
+    assert real_sink.is_at(linked_sink.identity)
+    assert not real_sink.is_at(sink_at(str(tmp_path / "none")).identity)
 
 
 def test_a_place_that_is_no_folder(tmp_path: Path) -> None:
@@ -82,13 +82,13 @@ def test_an_executor_loads_no_pyiceberg() -> None:
 @pytest.fixture
 def sink(tmp_path: Path) -> Any:
     """A prepared table; nothing waits between tries."""
-    made: IcebergBoth = sink_at(str(tmp_path))
-    made.prepare()
-    made.store.waits = made.dead_letters.store.waits = (0.0, 0.0)
-    return made
+    sink: IcebergBoth = sink_at(str(tmp_path))
+    sink.prepare()
+    sink.store.waits = sink.dead_letters.store.waits = (0.0, 0.0)
+    return sink
 
 
-def failing(error: Exception) -> Callable[..., None]:
+def make_failing(error: Exception) -> Callable[..., None]:
     def fail(*_: object) -> None:
         raise error
 
@@ -97,24 +97,24 @@ def failing(error: Exception) -> Callable[..., None]:
 
 def test_a_full_disk_is_no_unknown_outcome(sink: Any) -> None:
     """A look says that the table stands where it stood: nothing was committed, and that is said."""
-    made, staged = staged_receipt(sink, 0)
-    sink.store.send = failing(
+    receipt, staged = staged_receipt(sink, 0)
+    sink.store.send = make_failing(
         OSError("[Errno 28] Error writing bytes to file. No space left on device")
     )
     with pytest.raises(UnreachableError, match="there is no room left"):
-        sink.commit(made, staged)
+        sink.commit(receipt, staged)
 
 
 def test_what_cannot_be_prepared_was_not_sent(sink: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """A manifest that can't be written: nothing was committed, and that is said."""
-    made, staged = staged_receipt(sink, 0)
+    receipt, staged = staged_receipt(sink, 0)
     with monkeypatch.context() as patch:
-        patch.setattr(file_io.SyncedFileIO, "new_output", failing(OSError("read-only")))
+        patch.setattr(file_io.SyncedFileIO, "new_output", make_failing(OSError("read-only")))
         with pytest.raises(UnreachableError, match=r"can't be prepared.*Nothing was committed"):
-            sink.commit(made, staged)
+            sink.commit(receipt, staged)
         with pytest.raises(UnreachableError, match=r"can't be prepared.*Nothing was committed"):
-            sink.commit_dead(made.plan, "a1", staged)
-    assert isinstance(sink.commit(made, staged), Done)
+            sink.commit_dead(receipt.plan, "a1", staged)
+    assert isinstance(sink.commit(receipt, staged), Done)
 
 
 def test_a_commit_is_synced_before_it_is_reported(
@@ -125,16 +125,18 @@ def test_a_commit_is_synced_before_it_is_reported(
     """
     synced, fsync = set[str](), os.fsync
 
-    def watched(handle: int) -> None:
+    def sync_watched(handle: int) -> None:
         synced.add(str(Path(f"/proc/self/fd/{handle}").readlink()))
         fsync(handle)
 
-    before = {path for path in Path(sink.at.warehouse).rglob("*") if path.is_file()}
-    monkeypatch.setattr(os, "fsync", watched)
-    made, staged = staged_receipt(sink, 0, dead=False)
-    sink.commit(made, staged)
+    old_paths = {path for path in Path(sink.catalog_table.warehouse).rglob("*") if path.is_file()}
+    monkeypatch.setattr(os, "fsync", sync_watched)
+    receipt, staged = staged_receipt(sink, 0, dead=False)
+    sink.commit(receipt, staged)
     monkeypatch.undo()
-    new = {path for path in Path(sink.at.warehouse).rglob("*") if path.is_file()} - before
+    new = {
+        path for path in Path(sink.catalog_table.warehouse).rglob("*") if path.is_file()
+    } - old_paths
     names = {path.name.rpartition(".")[2] for path in new}
     assert names == {"parquet", "json", "avro"}
     assert {str(path) for path in new} | {str(path.parent) for path in new} <= synced
@@ -150,6 +152,6 @@ def test_processes_that_make_a_catalog_at_once(tmp_path: Path) -> None:
     )
     command = [sys.executable, "-c", script, str(tmp_path / "new"), str(Path(__file__).parents[3])]
     racers = [subprocess.Popen(command, stderr=subprocess.PIPE, text=True) for _ in range(3)]
-    said = [racer.communicate(timeout=120)[1] for racer in racers]
-    assert [racer.returncode for racer in racers] == [0] * 3, said
+    error_texts = [racer.communicate(timeout=120)[1] for racer in racers]
+    assert [racer.returncode for racer in racers] == [0] * 3, error_texts
     assert sink_at(str(tmp_path / "new")).owner() is not None

@@ -34,19 +34,19 @@ def rest(tmp_path: Path) -> Iterator[tuple[Server, str]]:
 
 def sink_of(url: str) -> IcebergBoth:
     """The table, with two tries more and no waits before them."""
-    made = IcebergBoth(
+    sink = IcebergBoth(
         CatalogTable.in_catalog("shop.orders", {"type": "rest", "uri": url, "token": TOKEN}), ROWS
     )
-    made.store.waits = (0.0, 0.0)
-    return made
+    sink.store.waits = (0.0, 0.0)
+    return sink
 
 
 @pytest.fixture
 def sink(rest: tuple[Server, str]) -> IcebergBoth:
     """A prepared table."""
-    made = sink_of(rest[1])
-    made.prepare()
-    return made
+    sink = sink_of(rest[1])
+    sink.prepare()
+    return sink
 
 
 def ids(sink: IcebergBoth) -> list[str]:
@@ -89,21 +89,23 @@ def test_racers_agree(rest: tuple[Server, str], sink: IcebergBoth) -> None:
     """Of four runs of one window one commits, and windows side by side all arrive."""
     sinks_of = [sink_of(rest[1]) for _ in range(4)]
     same = [
-        (one, *staged_receipt(one, 0, 0, f"racer {n}", dead=False))
-        for n, one in enumerate(sinks_of)
+        (racer, *staged_receipt(racer, 0, 0, f"racer {n}", dead=False))
+        for n, racer in enumerate(sinks_of)
     ]
     outcomes = together(
         [
-            lambda one=one, made=made, files=files: one.commit(made, files)
-            for one, made, files in same
+            lambda racer=racer, receipt=receipt, files=files: racer.commit(receipt, files)
+            for racer, receipt, files in same
         ]
     )
     assert sorted(type(o).__name__ for o in outcomes) == ["AlreadyDone"] * 3 + ["Done"]
-    beside = [(one, *staged_receipt(one, n + 1, dead=False)) for n, one in enumerate(sinks_of)]
+    later_windows = [
+        (racer, *staged_receipt(racer, n + 1, dead=False)) for n, racer in enumerate(sinks_of)
+    ]
     together(
         [
-            lambda one=one, made=made, files=files: one.commit(made, files)
-            for one, made, files in beside
+            lambda racer=racer, receipt=receipt, files=files: racer.commit(receipt, files)
+            for racer, receipt, files in later_windows
         ]
     )
     assert len(ids(sink)) == len(set(ids(sink))) == 100
@@ -116,23 +118,23 @@ def test_no_secret_is_kept(
     in a log, hold the token.
     """
     monkeypatch.setattr(catalogs, "STORE_WAITS", (0.0,))
-    made, staged = staged_receipt(sink, 0)
-    outcome: Any = sink.commit(made, staged)
-    said = [
+    receipt, staged = staged_receipt(sink, 0)
+    outcome: Any = sink.commit(receipt, staged)
+    texts = [
         sink.identity,
-        to_json(made),
+        to_json(receipt),
         to_json(outcome.committed.receipt),
-        repr(sink.stager(made.plan, 0, "a1")),
+        repr(sink.stager(receipt.plan, 0, "a1")),
     ]
-    wrong = IcebergBoth(
+    wrong_sink = IcebergBoth(
         CatalogTable.in_catalog(
             "shop.orders", {"type": "rest", "uri": rest[1], "token": "wrong-" + TOKEN}
         ),
         ROWS,
     )
     with pytest.raises(UnreachableError) as refused:
-        wrong.look(window(0))
-    assert TOKEN not in " ".join([*said, str(refused.value)])
+        wrong_sink.look(window(0))
+    assert TOKEN not in " ".join([*texts, str(refused.value)])
 
 
 def test_a_catalog_that_is_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -144,16 +146,16 @@ def test_a_catalog_that_is_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyP
         sink_of("http://127.0.0.1:9").refuse_unwritable()
 
 
-@pytest.mark.parametrize("answer", [b"<html>We are sorry</html>", b'{"defaults": 7}', b""])
+@pytest.mark.parametrize("body", [b"<html>We are sorry</html>", b'{"defaults": 7}', b""])
 def test_a_catalog_that_answers_something_else(
-    monkeypatch: pytest.MonkeyPatch, answer: bytes
+    monkeypatch: pytest.MonkeyPatch, body: bytes
 ) -> None:
     """A page of a proxy is no wrong setting: it is to be tried again later."""
     monkeypatch.setattr(catalogs, "STORE_WAITS", (0.0,))
 
     def page(_environment: object, start: Any) -> list[bytes]:
         start("200 OK", [("Content-Type", "text/html")])
-        return [answer]
+        return [body]
 
     with listening(page) as url, pytest.raises(UnreachableError, match="can't be reached"):
         sink_of(url).look(window(0))

@@ -41,7 +41,7 @@ def plain(s3_server: S3Server) -> dict[str, Property]:
 
 
 @pytest.fixture
-def told(
+def secret_properties(
     tmp_path: Path, s3_server: S3Server, plain: dict[str, Property], monkeypatch: pytest.MonkeyPatch
 ) -> dict[str, Property]:
     """A catalog whose warehouse is in a store, with one secret in the environment and
@@ -63,66 +63,68 @@ def told(
 
 
 def prepared(properties: dict[str, Property]) -> IcebergBoth:
-    made = IcebergBoth(CatalogTable.in_catalog("shop.orders", properties), ROWS)
-    made.prepare()
-    return made
+    sink = IcebergBoth(CatalogTable.in_catalog("shop.orders", properties), ROWS)
+    sink.prepare()
+    return sink
 
 
-def sent(sink: IcebergBoth) -> tuple[bytes, list[IcebergStagerFactory]]:
+def pack_for_tasks(sink: IcebergBoth) -> tuple[bytes, list[IcebergStagerFactory]]:
     """What tasks are sent, and the stagers that they make of it: of rows, and of dead letters."""
     planned = plan(sink, 0)
     packed = [pickle.dumps(maker.stager(planned, 0, "a1")) for maker in (sink, sink.dead_letters)]
     progress = pickle.dumps(sink.progress_folder())
     with pickle.loads(progress).open_output("j-worker") as out:
         out.write(b"[]")
-    return progress + b"".join(packed), [pickle.loads(one) for one in packed]
+    return progress + b"".join(packed), [pickle.loads(pickled) for pickled in packed]
 
 
-def test_a_table_in_an_object_store(told: dict[str, Property]) -> None:
+def test_a_table_in_an_object_store(secret_properties: dict[str, Property]) -> None:
     """A table whose credentials are told by references does all that another one does."""
-    runs(IcebergBoth(CatalogTable.in_catalog("shop.orders", told), ROWS))
+    runs(IcebergBoth(CatalogTable.in_catalog("shop.orders", secret_properties), ROWS))
 
 
-def test_no_secret_is_sent_to_tasks(told: dict[str, Property], s3_server: S3Server) -> None:
+def test_no_secret_is_sent_to_tasks(
+    secret_properties: dict[str, Property], s3_server: S3Server
+) -> None:
     """Neither secret is in the bytes, nor in what stands for them in a log; the task
     reads both where it is, and writes.
     """
-    sink = prepared(told)
-    packed, made = sent(sink)
+    sink = prepared(secret_properties)
+    packed, stagers = pack_for_tasks(sink)
     for secret in (s3_server.secret, CANARY):
         assert secret.encode() not in packed
-        assert secret not in f"{made} {sink.identity} {sink.at}"
-    properties = made[0].storage.properties()
+        assert secret not in f"{stagers} {sink.identity} {sink.catalog_table}"
+    properties = stagers[0].storage.properties()
     assert (properties["s3.secret-access-key"], properties["s3.session-token"]) == (
         s3_server.secret,
         CANARY,
     )
     split = plan(sink, 0).splits[0]
-    assert stage_split(made[0](split), made[1](split), split, dead=True).rows
+    assert stage_split(stagers[0](split), stagers[1](split), split, dead=True).rows
 
 
-def test_a_secret_that_changes(told: dict[str, Property], tmp_path: Path) -> None:
+def test_a_secret_that_changes(secret_properties: dict[str, Property], tmp_path: Path) -> None:
     """A file that is written anew counts for tasks that begin after that, and for the
     next look of a process that runs on.
     """
-    _, (rows, _) = sent(prepared(told))
+    _, (rows, _) = pack_for_tasks(prepared(secret_properties))
     (tmp_path / "token").write_text("another")
     assert rows.storage.properties()["s3.session-token"] == "another"
-    sink = IcebergBoth(CatalogTable.in_catalog("shop.orders", told), ROWS)
-    assert sent(sink)[1][0].storage == rows.storage
+    sink = IcebergBoth(CatalogTable.in_catalog("shop.orders", secret_properties), ROWS)
+    assert pack_for_tasks(sink)[1][0].storage == rows.storage
     from windrow.ingest.sinks.iceberg.catalogs import opened
 
-    assert opened(sink.at).properties["s3.session-token"] == "another"
+    assert opened(sink.catalog_table).properties["s3.session-token"] == "another"
 
 
 def test_a_secret_that_is_not_where_it_should_be(
-    told: dict[str, Property], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    secret_properties: dict[str, Property], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A task says which variable, or which file, it misses, and of which property;
     nothing of the others' values.
     """
-    sink = prepared(told)
-    _, (rows, dead) = sent(sink)
+    sink = prepared(secret_properties)
+    _, (rows, dead) = pack_for_tasks(sink)
     split = plan(sink, 0).splits[0]
     (tmp_path / "token").write_bytes(b"\n")
     with pytest.raises(
@@ -202,7 +204,7 @@ def test_credentials_that_a_catalog_gives_out(
     """
     server, url = giving
     sink = prepared({"type": "rest", "uri": url, "token": InEnvironment("LAKE_TOKEN")})
-    packed, (rows, dead) = sent(sink)
+    packed, (rows, dead) = pack_for_tasks(sink)
     assert not [secret for secret in (TOKEN, CANARY, s3_server.secret) if secret.encode() in packed]
     server.config["s3.session-token"] = "of the next hour"
     assert rows.storage.properties()["s3.session-token"] == "of the next hour"
@@ -214,7 +216,7 @@ def test_credentials_that_a_catalog_gives_out(
 def test_a_table_that_is_gone_when_a_task_asks(giving: tuple[Server, str]) -> None:
     """The task says so."""
     server, url = giving
-    _, (rows, _) = sent(
+    _, (rows, _) = pack_for_tasks(
         prepared({"type": "rest", "uri": url, "token": InEnvironment("LAKE_TOKEN")})
     )
     server.catalog.drop_table("shop.orders")
@@ -243,8 +245,8 @@ def test_an_error_of_a_driver_holds_no_property_but_public_ones(
     for number, value in enumerate(secrets.values()):
         monkeypatch.setenv(f"LAKE_{number}", value)
     named = {name: InEnvironment(f"LAKE_{number}") for number, name in enumerate(secrets)}
-    at = CatalogTable.in_catalog("shop.orders", {"uri": address, **named})
-    text = reason(at, ValueError(f"{address} refused {' and '.join(secrets.values())}"))
+    table = CatalogTable.in_catalog("shop.orders", {"uri": address, **named})
+    text = reason(table, ValueError(f"{address} refused {' and '.join(secrets.values())}"))
     assert text.startswith("ValueError: ")
     assert "refused <token> and <s3.secret-access-key> and <credential>" in text
     assert "hunter22" not in text

@@ -31,17 +31,17 @@ class IcebergBoth(WithDeadLetters, WindowTable):
 
     def __init__(
         self,
-        at: CatalogTable,
+        table: CatalogTable,
         schema: pa.Schema,
         metadata: Mapping[str, str] = DEFAULT,
         evolve: Evolve = "add_columns",
     ) -> None:
-        super().__init__(IcebergStore(at, metadata, evolve), schema)
-        letters = IcebergStore(at.dead(), DEFAULT)
+        super().__init__(IcebergStore(table, metadata, evolve), schema)
+        letters = IcebergStore(table.dead(), DEFAULT)
         self.dead_letters = DeadLetterTable(letters)
 
     @property
-    def at(self) -> CatalogTable:
+    def catalog_table(self) -> CatalogTable:
         """Where the table is."""
         return self.store.at
 
@@ -55,12 +55,12 @@ class IcebergWorld(SinkWorld):
     locks_between = True
     """Whoever is stopped right in the transaction of the catalog's SQLite holds its lock."""
 
-    def place(self, folder: Path, server: Any) -> str:
+    def new_location(self, folder: Path, server: Any) -> str:
         del server
         return str(folder)
 
-    def made(self, place: str, rows: pa.Schema, metadata: Mapping[str, str]) -> Any:
-        return IcebergBoth(CatalogTable.in_folder(place, TABLE), rows, metadata)
+    def make_sink(self, location: str, rows: pa.Schema, metadata: Mapping[str, str]) -> Any:
+        return IcebergBoth(CatalogTable.in_folder(location, TABLE), rows, metadata)
 
     def pieces(self, sink: Any) -> list[pa.Table]:
         return pieces(sink)
@@ -68,12 +68,12 @@ class IcebergWorld(SinkWorld):
     def no_answer(self, sink: Any) -> AbstractContextManager[None]:
         store = sink.store
 
-        def unanswered(ready: Prepared) -> None:
+        def send_unanswered(ready: Prepared) -> None:
             del store.send
             ready.send()
             raise OSError("connection reset")
 
-        store.send = unanswered
+        store.send = send_unanswered
         return nullcontext()
 
 

@@ -15,31 +15,31 @@ from windrow.ingest.testing.contracts.windows import staged_receipt
 DONE, ALREADY, OTHER = 0, 1, 2
 
 
-def started(
-    place: str, number: int, name: str, crash: str = "", twin: str | None = None
+def start_attempt(
+    location: str, number: int, name: str, crash: str = "", twin: str | None = None
 ) -> BaseProcess:
     """Starts an attempt at a window.
 
     `crash`: the value of WINDROW_CRASH; `twin`: a broken sink to run instead of the real one.
     """
-    process = SERVER.Process(target=_child, args=(place, number, name, crash, twin))
+    process = SERVER.Process(target=_child, args=(location, number, name, crash, twin))
     process.start()
     return process
 
 
-def ended(process: BaseProcess) -> int | None:
+def join_attempt(process: BaseProcess) -> int | None:
     """Waits for the end of an attempt; its exit code, negative for a signal."""
     process.join(60)
     return process.exitcode
 
 
-def _child(place: str, number: int, name: str, crash: str, twin: str | None) -> NoReturn:
+def _child(location: str, number: int, name: str, crash: str, twin: str | None) -> NoReturn:
     os.environ["WINDROW_CRASH"] = crash
     code = OTHER
     try:
-        sink = sink_at(place) if twin is None else TWINS[twin](place)
-        made, staged = staged_receipt(sink, number, 0, name)
-        sink.commit_dead(made.plan, name, staged)
-        code = {Done: DONE, AlreadyDone: ALREADY}.get(type(sink.commit(made, staged)), OTHER)
+        sink = sink_at(location) if twin is None else TWINS[twin](location)
+        receipt, staged = staged_receipt(sink, number, 0, name)
+        sink.commit_dead(receipt.plan, name, staged)
+        code = {Done: DONE, AlreadyDone: ALREADY}.get(type(sink.commit(receipt, staged)), OTHER)
     finally:
         os._exit(code)

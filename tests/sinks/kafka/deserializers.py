@@ -27,8 +27,10 @@ def deserializer(form: str, client: SchemaRegistryClient, topic: str) -> Read:
     if form == "avro-confluent":
         avro = AvroDeserializer(client)
         return lambda octets, part: avro(octets, SerializationContext(topic, part))
-    made = {part: _protobuf(client, f"{topic}-{part}") for part in (KEY, VALUE)}
-    return lambda octets, part: members(made[part](octets, SerializationContext(topic, part)))
+    deserializer_by_part = {part: _protobuf(client, f"{topic}-{part}") for part in (KEY, VALUE)}
+    return lambda octets, part: members(
+        deserializer_by_part[part](octets, SerializationContext(topic, part))
+    )
 
 
 def _protobuf(client: SchemaRegistryClient, subject: str) -> Any:

@@ -39,18 +39,18 @@ def on_send(sink: Any, sends: Sends) -> None:
 
     def hooked(name: str, target: Any) -> FencedStore:
         store: FencedStore = fenced_store(name, target)
-        made = store.state
+        open_state = store.state
 
         def state(transaction: Any, control: ControlState) -> KafkaState:
-            found = made(transaction, control)
-            send = found.send
+            kafka_state = open_state(transaction, control)
+            send = kafka_state.send
 
-            def sent(change: TransactionContents) -> Sequence[PublishedSplit]:
-                found.send = send  # type: ignore[method-assign]
-                return sends(found, change) if change.splits else send(change)
+            def send_hooked(change: TransactionContents) -> Sequence[PublishedSplit]:
+                kafka_state.send = send  # type: ignore[method-assign]
+                return sends(kafka_state, change) if change.splits else send(change)
 
-            found.send = sent  # type: ignore[method-assign,assignment]
-            return found
+            kafka_state.send = send_hooked  # type: ignore[method-assign,assignment]
+            return kafka_state
 
         store.state = state  # type: ignore[method-assign]
         return store

@@ -47,17 +47,17 @@ class Listening(msgspec.Struct, frozen=True):
     who: str
     names: Mapping[str, str]
 
-    def to(self, sender: MessageProducer, name: str) -> None:
+    def listen_to(self, sender: MessageProducer, name: str) -> None:
         """Records the steps of a producer from now on."""
-        fence, commit, at = sender.fence, sender.commit, self.names.get(name, name)
+        fence, commit, label = sender.fence, sender.commit, self.names.get(name, name)
 
-        def fenced(known: str) -> None:
-            with self.recorder.step(self.who, "init", at) as reply:
-                fence(known)
+        def fence_recorded(known_topic: str) -> None:
+            with self.recorder.step(self.who, "init", label) as reply:
+                fence(known_topic)
                 reply(None)
 
-        def committed() -> None:
-            with self.recorder.step(self.who, "end", at) as reply:
+        def commit_recorded() -> None:
+            with self.recorder.step(self.who, "end", label) as reply:
                 try:
                     commit()
                 except ProducerError as error:
@@ -65,16 +65,16 @@ class Listening(msgspec.Struct, frozen=True):
                     raise
                 reply("ok")
 
-        def written(topic: str, messages: Sequence[ProducerMessage]) -> None:
-            sends(_what(messages), lambda: write(topic, messages))
+        def write_recorded(topic: str, messages: Sequence[ProducerMessage]) -> None:
+            sends(_content_of(messages), lambda: write(topic, messages))
 
-        write, sends = sender.write, self._sends(at)
-        sender.fence, sender.commit, sender.write = fenced, committed, written  # type: ignore[method-assign]
+        write, sends = sender.write, self._sends(label)
+        sender.fence, sender.commit, sender.write = fence_recorded, commit_recorded, write_recorded  # type: ignore[method-assign]
         sender.sends = sends  # type: ignore[attr-defined]
 
-    def _sends(self, at: str) -> Callable[[str, Callable[[], None] | ProducerError], None]:
-        def sends(what: str, send: Callable[[], None] | ProducerError) -> None:
-            with self.recorder.step(self.who, "send", f"{at}: {what}") as reply:
+    def _sends(self, label: str) -> Callable[[str, Callable[[], None] | ProducerError], None]:
+        def sends(content: str, send: Callable[[], None] | ProducerError) -> None:
+            with self.recorder.step(self.who, "send", f"{label}: {content}") as reply:
                 try:
                     if isinstance(send, ProducerError):
                         raise send
@@ -93,9 +93,9 @@ class ListenedTo(PublishTarget, frozen=True, kw_only=True):
     listening: Listening
 
     def producer(self, name: str) -> MessageProducer:
-        made = super().producer(name)
-        self.listening.to(made, name)
-        return made
+        producer = super().producer(name)
+        self.listening.listen_to(producer, name)
+        return producer
 
 
 class _ListenedState:
@@ -138,8 +138,8 @@ class _ListenedControl:
                 reply(UNDECIDED)
                 raise
             assert state is not None
-            found = committed_by_key(state, [self._key]).get(self._key)
-            attempt = None if found is None else found.receipt.attempt
+            committed_window = committed_by_key(state, [self._key]).get(self._key)
+            attempt = None if committed_window is None else committed_window.receipt.attempt
             if to_end:
                 published = state.splits.get(self._key, {})
                 reply(attempt or splits_text({n: s.attempt for n, s in published.items()}))
@@ -151,25 +151,25 @@ class _ListenedControl:
 class _Recorded(Recorded):
     names: Mapping[str, str] = MappingProxyType({})
 
-    def listened_to(self, recorder: Recorder, who: str) -> Any:
+    def listen(self, recorder: Recorder, who: str) -> Any:
         topics: Any = self.topics  # type: ignore[attr-defined]
-        seen = topics.wait_until_seen
+        wait_until_seen = topics.wait_until_seen
 
-        def waited(written: Any) -> None:
+        def wait_recorded(written: Any) -> None:
             with recorder.step(who, "shown") as reply:
-                seen(written)
+                wait_until_seen(written)
                 reply(None)
 
-        topics.wait_until_seen = waited
-        return super().listened_to(recorder, who)
+        topics.wait_until_seen = wait_recorded
+        return super().listen(recorder, who)
 
     def commit_dead(self, plan: Plan, attempt: str, staged: Sequence[Staged]) -> None:
         super(Recorded, self).commit_dead(plan, attempt, staged)  # type: ignore[misc]  # they are kept before the model begins
 
     def commit(self, receipt: Receipt, staged: Sequence[Staged]) -> Outcome:
-        ids, every = self.ids, [part for chain in chains(receipt.plan) for part in chain]  # type: ignore[attr-defined]
+        ids, parts = self.ids, [part for chain in chains(receipt.plan) for part in chain]  # type: ignore[attr-defined]
         self.names = {ids.table(receipt.window.pipeline): TABLE} | {
-            ids.part(receipt.window, p): f"part {p[0]}" for p in every
+            ids.part(receipt.window, p): f"part {p[0]}" for p in parts
         }
         self.control = _ListenedControl(self, receipt.window.key)
         try:
@@ -186,12 +186,12 @@ class _Recorded(Recorded):
 
     def fenced_store(self, name: str, target: Any) -> FencedStore:
         store: FencedStore = super().fenced_store(name, target)  # type: ignore[misc]
-        made = store.state
+        open_state = store.state
 
         def state(transaction: MessageProducer, control: ControlState) -> KafkaState:
-            found = made(transaction, control)
-            _ListenedState(found)
-            return found
+            kafka_state = open_state(transaction, control)
+            _ListenedState(kafka_state)
+            return kafka_state
 
         store.state = state  # type: ignore[method-assign]
         return store
@@ -210,17 +210,19 @@ def _splits(numbers: Sequence[int] | Part) -> str:
     return ", ".join(f"split {n}" for n in numbers)
 
 
-def _what(records: Sequence[ProducerMessage]) -> str:
-    keys = [msgspec.json.decode(one.key or b"") for one in records if one.value is not None]
+def _content_of(records: Sequence[ProducerMessage]) -> str:
+    keys = [
+        msgspec.json.decode(record.key or b"") for record in records if record.value is not None
+    ]
     if any(key[0] == "receipt" for key in keys):
         return "receipt"
     return _splits([key[2] for key in keys])
 
 
-def record_the_wire(patch: pytest.MonkeyPatch, beside: int = 1) -> None:
+def record_the_wire(patch: pytest.MonkeyPatch, parallel: int = 1) -> None:
     """Gives each split a transaction of its own, from now on in this process.
 
-    `beside`: number of transactions at the same time.
+    `parallel`: number of transactions at the same time.
     """
-    patch.setattr(store, "PARALLEL", beside)
+    patch.setattr(store, "PARALLEL", parallel)
     patch.setattr(transactions, "SMALL", 1)

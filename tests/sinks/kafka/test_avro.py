@@ -88,37 +88,37 @@ VALUES: dict[str, st.SearchStrategy[Any]] = {
 }
 
 
-def encoded(batch: pa.RecordBatch) -> list[bytes]:
+def encode_batch(batch: pa.RecordBatch) -> list[bytes]:
     """Encodes the record of each row."""
-    found: list[bytes] = records(
+    payloads: list[bytes] = records(
         [(batch[field.name], field.nullable) for field in batch.schema]
     ).to_pylist()
-    return found
+    return payloads
 
 
-def plain(value: Any, kind: pa.DataType) -> Any:
+def to_plain(value: Any, kind: pa.DataType) -> Any:
     """A value as fastavro gives it; floats as text, so that NaN equals NaN and -0.0 isn't 0.0."""
     if value is None:
         return None
     if pa.types.is_map(kind):
         return {
-            key: plain(of, kind.item_type)
-            for key, of in (value.items() if isinstance(value, dict) else value)
+            key: to_plain(member, kind.item_type)
+            for key, member in (value.items() if isinstance(value, dict) else value)
         }
     if pa.types.is_list(kind):
-        return [plain(of, kind.value_type) for of in value]
+        return [to_plain(member, kind.value_type) for member in value]
     if pa.types.is_struct(kind):
-        return {field.name: plain(value[field.name], field.type) for field in kind}
+        return {field.name: to_plain(value[field.name], field.type) for field in kind}
     return repr(value) if isinstance(value, float) else value
 
 
-def judged(message: bytes, schema: Any, columns: pa.Schema) -> dict[str, Any]:
+def read_by_fastavro(message: bytes, schema: Any, columns: pa.Schema) -> dict[str, Any]:
     """Reads a message by fastavro, which must use all of its bytes."""
     stream = io.BytesIO(message)
-    found = fastavro.schemaless_reader(stream, schema, None)
+    record = fastavro.schemaless_reader(stream, schema, None)
     assert stream.read() == b""
-    assert isinstance(found, dict)
-    return {field.name: plain(found[field.name], field.type) for field in columns}
+    assert isinstance(record, dict)
+    return {field.name: to_plain(record[field.name], field.type) for field in columns}
 
 
 @settings(max_examples=examples(100))
@@ -137,20 +137,22 @@ def test_another_reader_reads_what_was_written(data: st.DataObject, columns: lis
     values = [
         data.draw(
             st.lists(
-                st.none() | each if nullable else each, min_size=count + cut, max_size=count + cut
+                st.none() | strategy if nullable else strategy,
+                min_size=count + cut,
+                max_size=count + cut,
             )
         )
-        for (_, each), nullable in columns
+        for (_, strategy), nullable in columns
     ]
     rows = pa.RecordBatch.from_arrays(
         [pa.array(v, f.type) for v, f in zip(values, schema, strict=True)], schema=schema
     ).slice(cut)
     parsed = fastavro.parse_schema(json.loads(schema_text(schema, "any.Row")))
     expected = [
-        {field.name: plain(row[field.name], field.type) for field in schema}
+        {field.name: to_plain(row[field.name], field.type) for field in schema}
         for row in rows.to_pylist()
     ]
-    assert [judged(message, parsed, schema) for message in encoded(rows)] == expected
+    assert [read_by_fastavro(message, parsed, schema) for message in encode_batch(rows)] == expected
 
 
 @settings(max_examples=examples(100))
@@ -163,9 +165,9 @@ def test_windrow_reads_what_it_wrote(rows: list[dict[str, Any]]) -> None:
     machine = avro_batch_decoder(
         parse_schema(schema_text(batch.schema, "any.Every"), "the test"), EVERY
     )
-    found = machine.decode(pa.array(encoded(batch), pa.binary()), "dead")
-    assert found.dead_reason.to_pylist() == []
-    assert repr(found.rows.to_pylist()) == repr(batch.to_pylist())
+    decoded = machine.decode(pa.array(encode_batch(batch), pa.binary()), "dead")
+    assert decoded.dead_reason.to_pylist() == []
+    assert repr(decoded.rows.to_pylist()) == repr(batch.to_pylist())
 
 
 def test_the_schema_says_what_columns_are() -> None:
@@ -173,25 +175,25 @@ def test_the_schema_says_what_columns_are() -> None:
     structs have names of their own.
     """
     inner = pa.struct([pa.field("c", pa.struct([pa.field("x", pa.int32())]))])
-    other = pa.struct([pa.field("b_c", pa.struct([pa.field("y", pa.int32())]))])
+    outer = pa.struct([pa.field("b_c", pa.struct([pa.field("y", pa.int32())]))])
     columns = pa.schema(
         [
             pa.field("id", pa.int64(), nullable=False),
             pa.field("day", pa.date32()),
             pa.field("a_b", inner),
-            pa.field("a", other),
+            pa.field("a", outer),
             pa.field("kind", pa.dictionary(pa.int32(), pa.string())),
         ]
     )
     text = schema_text(columns, "shop.Order")
-    told = json.loads(text)
-    assert told["fields"][:2] == [
+    parsed_schema = json.loads(text)
+    assert parsed_schema["fields"][:2] == [
         {"name": "id", "type": "long"},
         {"name": "day", "type": ["null", {"type": "int", "logicalType": "date"}], "default": None},
     ]
     assert '"shop.Order_a_b_c"' in text
     assert '"shop.Order_a_b_c_2"' in text
-    fastavro.parse_schema(told)
+    fastavro.parse_schema(parsed_schema)
 
 
 @pytest.mark.parametrize(
@@ -249,8 +251,8 @@ def test_values_are_as_short_as_can_be() -> None:
         b"\x02" + varint(n) + b"\x02" + octets(short)
         for n, short in zip(edges, shortest, strict=True)
     ]
-    assert encoded(batch) == expected
-    assert encoded(batch.slice(5)) == expected[5:]
+    assert encode_batch(batch) == expected
+    assert encode_batch(batch.slice(5)) == expected[5:]
 
 
 def test_days_and_instants() -> None:
@@ -265,7 +267,11 @@ def test_days_and_instants() -> None:
         (date(1, 1, 1), datetime(1, 1, 1, tzinfo=UTC)),
         (date(9999, 12, 31), datetime(9999, 12, 31, tzinfo=UTC)),
     ]
-    batch = pa.RecordBatch.from_pylist([{"day": day, "at": at} for day, at in ends], schema=schema)
+    batch = pa.RecordBatch.from_pylist(
+        [{"day": day, "at": instant} for day, instant in ends], schema=schema
+    )
     parsed = fastavro.parse_schema(json.loads(schema_text(schema, "R")))
-    assert [judged(message, parsed, schema) for message in encoded(batch)] == batch.to_pylist()
-    assert encoded(batch.slice(0, 0)) == []
+    assert [
+        read_by_fastavro(message, parsed, schema) for message in encode_batch(batch)
+    ] == batch.to_pylist()
+    assert encode_batch(batch.slice(0, 0)) == []

@@ -41,11 +41,13 @@ def sink_on(servers: str, user: dict[str, object], topic: str, folder: Path) -> 
 
 
 @pytest.mark.some(2)
-@pytest.mark.parametrize("how", ["SCRAM-SHA-512", "PLAIN", "files", "texts", "PKCS#12"])
-def test_tls_with_a_login_or_a_certificate(secure: SecureBroker, tmp_path: Path, how: str) -> None:
+@pytest.mark.parametrize("mechanism", ["SCRAM-SHA-512", "PLAIN", "files", "texts", "PKCS#12"])
+def test_tls_with_a_login_or_a_certificate(
+    secure: SecureBroker, tmp_path: Path, mechanism: str
+) -> None:
     """A window is published with each login, and each form of a client's certificate."""
-    login = how in {"SCRAM-SHA-512", "PLAIN"}
-    user = client() | {"sasl.mechanism": how} if login else certificate(how)
+    login = mechanism in {"SCRAM-SHA-512", "PLAIN"}
+    user = client() | {"sasl.mechanism": mechanism} if login else certificate(mechanism)
     topic = create_topic(secure.bootstrap, 2)
     sink = sink_on(secure.secure if login else secure.mutual, user, topic, tmp_path)
     sink.prepare()
@@ -54,7 +56,7 @@ def test_tls_with_a_login_or_a_certificate(secure: SecureBroker, tmp_path: Path,
 
 
 @pytest.mark.parametrize(
-    ("user", "why"),
+    ("user", "reason"),
     [
         ({"security.protocol": "SSL", "ssl.ca.location": str(TLS / "broker.pem")}, "certificate"),
         (certificate("files") | {"ssl.ca.location": str(TLS / "other.pem")}, "ssl.ca.location"),
@@ -62,13 +64,13 @@ def test_tls_with_a_login_or_a_certificate(secure: SecureBroker, tmp_path: Path,
     ids=["none", "of another authority"],
 )
 def test_a_certificate_that_is_missing_or_wrong(
-    secure: SecureBroker, tmp_path: Path, user: dict[str, object], why: str
+    secure: SecureBroker, tmp_path: Path, user: dict[str, object], reason: str
 ) -> None:
     """It is told as the spec's mistake, before anything is published."""
     topic = create_topic(secure.bootstrap, 1)
-    with pytest.raises(SpecError) as told:
+    with pytest.raises(SpecError) as raised:
         sink_on(secure.mutual, user, topic, tmp_path).prepare()
-    assert why in str(told.value)
+    assert reason in str(raised.value)
 
 
 @pytest.mark.timeout(1200)
@@ -84,21 +86,21 @@ def test_brokers_are_rolled_while_windows_are_published(tmp_path: Path) -> None:
         cluster.until_whole("out")
         sink, number = sink_on(cluster.bootstrap, {}, "out", tmp_path), 0
         sink.prepare()
-        told = list[str]()
+        advices = list[str]()
         rolling = threading.Thread(target=cluster.roll)
         rolling.start()
         while rolling.is_alive():
             deadline = time.monotonic() + 300
             for retry in count():
-                made = staged_receipt(sink, number, 0, f"a{retry}", dead=False)
+                staged_window = staged_receipt(sink, number, 0, f"a{retry}", dead=False)
                 try:
-                    sink.commit(*made)
+                    sink.commit(*staged_window)
                     break
                 except UnreachableError as error:
-                    told.append(error.do.lower())
+                    advices.append(error.do.lower())
                     assert time.monotonic() < deadline, f"window {number} can't be published"
             number += 1
         rolling.join(300)
-        found = [origin_of(message) for message in committed(cluster.bootstrap, "out")]
-    assert len(found) == len(set(found)) == 20 * number > 0
-    assert all("again" in do for do in told), told
+        origins = [origin_of(message) for message in committed(cluster.bootstrap, "out")]
+    assert len(origins) == len(set(origins)) == 20 * number > 0
+    assert all("again" in advice for advice in advices), advices

@@ -130,14 +130,14 @@ def test_more_headers(out: Out) -> None:
     spec = Path(out.stage.spec)
     spec.write_text(spec.read_text() + "metadata: {ordinal: nth, timestamp: none}\n")
     out.stage.json("run", out.stage.spec, "--window", hour(0))
-    found = [dict(m.headers() or ()) for m in committed(out.kafka, out.topic)]
-    assert {tuple(headers) for headers in found} == {
+    message_headers = [dict(m.headers() or ()) for m in committed(out.kafka, out.topic)]
+    assert {tuple(headers) for headers in message_headers} == {
         ("windrow.origin", "nth", "hour", "from", "id")
     }
-    assert {(h["hour"], h["from"], h["nth"]) for h in found} == {
+    assert {(h["hour"], h["from"], h["nth"]) for h in message_headers} == {
         (hour(0).encode(), b"shop.things", b"0")
     }
-    assert sorted(headers["id"] for headers in found) == [b"0", b"1", b"2", b"3"]
+    assert sorted(headers["id"] for headers in message_headers) == [b"0", b"1", b"2", b"3"]
     assert out.stage.json("verify", out.stage.spec, "--deep")["findings"] == []
 
 
@@ -149,9 +149,9 @@ def test_messages_beside_those_of_the_receipt_are_told(out: Out) -> None:
     delete_topic(out.kafka, f"{out.topic}.windrow")
     assert out.stage.call("rebind", out.stage.spec, "--yes").exit_code == 0
     out.stage.json("run", out.stage.spec, "--window", hour(0))
-    (found,) = out.stage.json("verify", out.stage.spec, "--deep", code=1)["findings"]
-    assert "4 messages lying where no receipt says" in found["what"]
-    assert (found["level"], found["window"]) == ("wrong", hour(0))
+    (finding,) = out.stage.json("verify", out.stage.spec, "--deep", code=1)["findings"]
+    assert "4 messages lying where no receipt says" in finding["what"]
+    assert (finding["level"], finding["window"]) == ("wrong", hour(0))
 
 
 def test_a_window_is_not_published_again_by_receipts_that_are_put_back(out: Out) -> None:
@@ -165,10 +165,10 @@ def test_a_window_is_not_published_again_by_receipts_that_are_put_back(out: Out)
     stage.json("run", spec, "--window", hour(1))
     ledger.write_bytes(older)
     delete_topic(out.kafka, f"{out.topic}.windrow")
-    for asked in ((), ("--yes",)):
-        said = stage.json("verify", spec, "--restore-receipts", *asked, code=1)
-        (failed,) = said["failed"]
-        assert (said["windows"], hour(1) in failed["what"]) == ([], True)
+    for flags in ((), ("--yes",)):
+        report = stage.json("verify", spec, "--restore-receipts", *flags, code=1)
+        (failed,) = report["failed"]
+        assert (report["windows"], hour(1) in failed["what"]) == ([], True)
     assert stage.call("run", spec, "--window", hour(1)).exit_code == 1
     assert len(list(committed(out.kafka, out.topic))) == 8
 
@@ -189,8 +189,8 @@ def test_a_batch_that_is_half_published_outlives_its_ledger(
 
     def grows(first: int) -> None:
         for n in range(first, first + 9):
-            place = TopicPartition("shop.things", int(n % 3 > 0))
-            stage.broker.produce(place, b'{"id": %d}' % n, timestamp=START)
+            partition = TopicPartition("shop.things", int(n % 3 > 0))
+            stage.broker.produce(partition, b'{"id": %d}' % n, timestamp=START)
 
     writing, opened = store.FencedStore.writing, list[str]()
 
@@ -207,8 +207,8 @@ def test_a_batch_that_is_half_published_outlives_its_ledger(
     ledger.unlink()
     assert "--rebuild-ledger" in stage.call("run", spec).output
     ledger.unlink()
-    said = stage.json("doctor", spec, "--rebuild-ledger")
-    assert "is published in part and has no receipt" in str(said)
+    report = stage.json("doctor", spec, "--rebuild-ledger")
+    assert "is published in part and has no receipt" in str(report)
     ranges = [
         [
             (s["topic"], s["partition"], s["start"], s["stop"])
@@ -227,8 +227,8 @@ def test_a_published_message_is_not_replayed(out: Out) -> None:
     topic stays as it is.
     """
     out.stage.json("run", out.stage.spec, "--window", hour(0))
-    said = out.stage.json("dead", "replay", out.stage.spec, "--window", hour(0), code=2)
-    assert "takes no second generation" in said["error"]["message"]
+    reply = out.stage.json("dead", "replay", out.stage.spec, "--window", hour(0), code=2)
+    assert "takes no second generation" in reply["error"]["message"]
 
 
 @pytest.mark.parametrize(
@@ -284,9 +284,9 @@ def test_a_loop_is_refused(out: Out, monkeypatch: pytest.MonkeyPatch, writes_to:
         )
     monkeypatch.setattr(KafkaSink, "cluster_id", lambda _: "memory")
     window = ("--window", hour(0))
-    for asked in (("plan", *window), ("doctor",), ("run", *window)):
-        said = " ".join(stage.call(asked[0], str(spec), *asked[1:]).output.split())
-        assert f"{name} is read by this pipeline, and {section} writes to it" in said, asked
+    for command in (("plan", *window), ("doctor",), ("run", *window)):
+        output = " ".join(stage.call(command[0], str(spec), *command[1:]).output.split())
+        assert f"{name} is read by this pipeline, and {section} writes to it" in output, command
     monkeypatch.setattr(KafkaSink, "cluster_id", lambda _: "another")
     stage.dead_topic.cluster = "another"
     assert stage.call("run", str(spec), *window).exit_code == 0
@@ -320,12 +320,12 @@ def test_receipts_are_restored_before_a_table_is_given_up(out: Out) -> None:
     named = set[str]()
     for command in ("run", "lag", "doctor", "verify", "rebind"):
         window = ["--window", hour(1)] if command == "run" else []
-        said = " ".join(out.stage.call(command, out.stage.spec, *window).output.split())
-        restore, rebind = said.find("--restore-receipts"), said.find("windrow rebind")
+        output = " ".join(out.stage.call(command, out.stage.spec, *window).output.split())
+        restore, rebind = output.find("--restore-receipts"), output.find("windrow rebind")
         if command == "rebind" or rebind >= 0:
             named.add(command)
-            assert restore >= 0, said
-            assert command == "rebind" or restore < rebind, said
+            assert restore >= 0, output
+            assert command == "rebind" or restore < rebind, output
     assert named >= {"run", "doctor", "verify", "rebind"}
 
 
@@ -358,5 +358,5 @@ def test_a_function_of_the_users_chooses_partitions(out: Out) -> None:
 def test_columns_that_are_not_there(out: Out) -> None:
     """A header of a column that rows don't have is refused before anything is read."""
     out.write("headers: {h: nothing}")
-    said = out.stage.json("run", out.stage.spec, "--window", hour(0), code=2)
-    assert "nothing" in said["error"]["message"]
+    reply = out.stage.json("run", out.stage.spec, "--window", hour(0), code=2)
+    assert "nothing" in reply["error"]["message"]

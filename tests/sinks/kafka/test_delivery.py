@@ -14,10 +14,10 @@ import msgspec
 import pytest
 
 from tests.kafka.produce import create_topic, high_watermark
-from tests.sinks.kafka.attempts import ALREADY, DONE, ended, started
+from tests.sinks.kafka.attempts import ALREADY, DONE, join_attempt, start_attempt
 from tests.sinks.kafka.hooks import on_send
 from tests.sinks.kafka.test_kills import POINTS
-from tests.sinks.kafka.test_publish import staged, table
+from tests.sinks.kafka.test_publish import stage_rows, table
 from tests.sinks.kafka.world import committed, new_place, options_of, pieces, report, sink_at
 from windrow.ingest.admin.verify import compare_rows
 from windrow.ingest.errors import DamagedError, RefusedError
@@ -45,28 +45,30 @@ SINK = Capabilities(atomic="split", replaces=False)
 broker = pytest.mark.broker
 
 
-def complaints(place: str, number: int) -> list[str]:
+def complaints(location: str, number: int) -> list[str]:
     """The levels of what verification finds in a window's rows."""
-    sink = sink_at(place)
-    held = sink.look(window(number)).receipt
+    sink = sink_at(location)
+    receipt = sink.look(window(number)).receipt
     return sorted(
         {
             f.level
-            for f in compare_rows(held, sink.audit().rows_held(held.window), sink.capabilities)
+            for f in compare_rows(
+                receipt, sink.audit().rows_held(receipt.window), sink.capabilities
+            )
         }
     )
 
 
 @pytest.fixture
-def place(kafka: str, tmp_path: Path) -> str:
+def location(kafka: str, tmp_path: Path) -> str:
     """A prepared table whose messages come at least once."""
-    made = new_place(kafka, str(tmp_path / "staging"), delivery="at-least-once")
-    sink_at(made).prepare()
-    return made
+    location = new_place(kafka, str(tmp_path / "staging"), delivery="at-least-once")
+    sink_at(location).prepare()
+    return location
 
 
 @pytest.mark.parametrize(
-    ("delivery", "acks", "wanted"),
+    ("delivery", "acks", "expected"),
     [
         ("at-least-once", "1", ("all", True)),
         ("none", "0", ("0", False)),
@@ -75,24 +77,30 @@ def place(kafka: str, tmp_path: Path) -> str:
     ],
 )
 def test_what_is_asked_of_the_brokers(
-    monkeypatch: pytest.MonkeyPatch, delivery: Delivered, acks: Acks, wanted: tuple[str, bool]
+    monkeypatch: pytest.MonkeyPatch, delivery: Delivered, acks: Acks, expected: tuple[str, bool]
 ) -> None:
     """No transactional id; idempotent where nothing may get lost.
 
     Records are confirmed by all replicas, whatever messages are.
     """
-    asked: list[dict[str, Any]] = []
+    requested_properties: list[dict[str, Any]] = []
     monkeypatch.setattr(
         producers,
         "create_client",
-        lambda _kind, properties, _unheard: asked.append(dict(properties)),
+        lambda _kind, properties, _unheard: requested_properties.append(dict(properties)),
     )
     options = options_of("t", "", delivery=delivery, acks=acks)
     target = PublishTarget(options, {"t": Topic(1, 1000)}, {})
     assert target.producer("id").records is None  # which is what this client is
-    assert [p for p in asked if "transactional.id" in p] == []
-    assert (asked[0]["acks"], asked[0]["enable.idempotence"]) == wanted
-    assert (asked[-1]["acks"], asked[-1]["enable.idempotence"]) == ("all", True)
+    assert [p for p in requested_properties if "transactional.id" in p] == []
+    assert (
+        requested_properties[0]["acks"],
+        requested_properties[0]["enable.idempotence"],
+    ) == expected
+    assert (requested_properties[-1]["acks"], requested_properties[-1]["enable.idempotence"]) == (
+        "all",
+        True,
+    )
 
 
 def records_of(
@@ -106,15 +114,15 @@ def records_of(
 
     from windrow.ingest.testing.contracts.windows import receipt
 
-    made = receipt(plan(_Nowhere(), 0), [], 0, attempt)  # type: ignore[arg-type]
-    found = [
+    attempt_receipt = receipt(plan(_Nowhere(), 0), [], 0, attempt)  # type: ignore[arg-type]
+    records = [
         (key, value)
-        for key, value in receipt_records(window(0).key, to_json(made), (), attempt)
+        for key, value in receipt_records(window(0).key, to_json(attempt_receipt), (), attempt)
         if value is not None
     ]
-    ((_, chunks),) = chunk_header(found)  # type: ignore[arg-type]
-    assert len(found) == int(chunks) >= 3
-    return found, int(chunks)
+    ((_, chunks),) = chunk_header(records)  # type: ignore[arg-type]
+    assert len(records) == int(chunks) >= 3
+    return records, int(chunks)
 
 
 def test_of_two_receipts_at_once_the_first_that_is_whole_counts(
@@ -123,18 +131,27 @@ def test_of_two_receipts_at_once_the_first_that_is_whole_counts(
     """Two runs write theirs chunk by chunk, in any mixture: readers of all of it, and who reads on,
     take the same one.
     """
-    one, chunks = records_of("one", monkeypatch)
-    other, _ = records_of("two", monkeypatch)
+    first_records, chunks = records_of("one", monkeypatch)
+    second_records, _ = records_of("two", monkeypatch)
     # compaction deletes no chunk of either
-    assert not {key for key, _ in one} & {key for key, _ in other}
-    n = len(one) + len(other)
-    for places in itertools.islice(itertools.combinations(range(n), len(one)), 0, None, 7):
-        mine, yours, state, first = iter(one), iter(other), ControlState(), ""
+    assert not {key for key, _ in first_records} & {key for key, _ in second_records}
+    n = len(first_records) + len(second_records)
+    for places in itertools.islice(
+        itertools.combinations(range(n), len(first_records)), 0, None, 7
+    ):
+        rest_of_first, rest_of_second, state, first = (
+            iter(first_records),
+            iter(second_records),
+            ControlState(),
+            "",
+        )
         for step in range(n):
-            state.take(*next(mine if step in places else yours), str(chunks).encode())
-            seen = committed_by_key(state, [window(0).key]).get(window(0).key)
-            first = first or ("" if seen is None else seen.receipt.attempt)
-            assert seen is None or seen.receipt.attempt == first
+            state.take(
+                *next(rest_of_first if step in places else rest_of_second), str(chunks).encode()
+            )
+            committed_window = committed_by_key(state, [window(0).key]).get(window(0).key)
+            first = first or ("" if committed_window is None else committed_window.receipt.attempt)
+            assert committed_window is None or committed_window.receipt.attempt == first
         assert first == ("one" if places[-1] < n - 1 else "two")
 
 
@@ -176,10 +193,10 @@ def test_a_topic_with_records_and_no_owner_is_nobodys() -> None:
 
 def test_a_receipt_that_lacks_a_field_is_damaged(monkeypatch: pytest.MonkeyPatch) -> None:
     """`--restore-receipts` writes it anew, also if its plan can be read."""
-    made, chunks = records_of("one", monkeypatch)
-    text = b"".join(value for _, value in made).replace(b'"counts"', b'"kounts"')
+    records, chunks = records_of("one", monkeypatch)
+    text = b"".join(value for _, value in records).replace(b'"counts"', b'"kounts"')
     state = ControlState()
-    state.take(made[0][0], text, b"1")
+    state.take(records[0][0], text, b"1")
     assert (chunks > 1, state.damaged.keys()) == (True, {window(0).key})
 
 
@@ -192,29 +209,34 @@ def test_there_are_transactions_only_where_they_are_needed(
     """A transaction leaves a marker in each log that it touched: without one, there are
     as many offsets as messages.
     """
-    place = new_place(kafka, str(tmp_path / "staging"), delivery=guarantee)
-    sink = sink_at(place)
+    location = new_place(kafka, str(tmp_path / "staging"), delivery=guarantee)
+    sink = sink_at(location)
     sink.prepare()
     assert isinstance(sink.commit(*staged_receipt(sink, 0)), Done)
     ends = [high_watermark(kafka, sink.options.topics[0], partition) for partition in range(2)]
     assert (sum(ends) > 18) is (guarantee == "exactly-once")
-    assert sum(piece.num_rows for piece in pieces(sink_at(place))) == 18
-    assert complaints(place, 0) == []
-    assert sink_at(place).capabilities.delivery == guarantee
+    assert sum(piece.num_rows for piece in pieces(sink_at(location))) == 18
+    assert complaints(location, 0) == []
+    assert sink_at(location).capabilities.delivery == guarantee
 
 
 @broker
 @pytest.mark.slow
-def test_nothing_is_lost_at_any_point(place: str) -> None:
+def test_nothing_is_lost_at_any_point(location: str) -> None:
     """Whoever runs a killed window again ends it, and no row is missing; nothing is
     wrong to verification.
     """
     for number, point in enumerate(POINTS):
-        assert ended(started(place, number, "first", f"{point}:kill")) == -signal.SIGKILL
-        assert ended(started(place, number, "retry")) in {DONE, ALREADY}, point
-    found = report(place, range(len(POINTS)))
-    assert msgspec.structs.replace(found, duplicated=(), out_of_order=()).ok, str(found)
-    assert {level for number in range(len(POINTS)) for level in complaints(place, number)} <= {
+        assert (
+            join_attempt(start_attempt(location, number, "first", f"{point}:kill"))
+            == -signal.SIGKILL
+        )
+        assert join_attempt(start_attempt(location, number, "retry")) in {DONE, ALREADY}, point
+    checker_report = report(location, range(len(POINTS)))
+    assert msgspec.structs.replace(checker_report, duplicated=(), out_of_order=()).ok, str(
+        checker_report
+    )
+    assert {level for number in range(len(POINTS)) for level in complaints(location, number)} <= {
         "info"
     }
 
@@ -222,20 +244,24 @@ def test_nothing_is_lost_at_any_point(place: str) -> None:
 @broker
 @pytest.mark.slow
 @pytest.mark.sampled(1, of=4)
-def test_nothing_is_lost_at_random_delays(part: int, dice: random.Random, place: str) -> None:
+def test_nothing_is_lost_at_random_delays(part: int, dice: random.Random, location: str) -> None:
     """Runs that are killed at any moment, each followed by another: every row is there,
     once or more often.
     """
     for number in range(4):
-        process = started(place, number, "first")
+        process = start_attempt(location, number, "first")
         process.join(0.2 + dice.random() * 0.8)
         process.kill()
-        ended(process)
-        assert ended(started(place, number, "retry")) in {DONE, ALREADY}
-    found = report(place, range(4))
-    assert (found.lost, found.invented, found.accounting) == ((), (), ()), str(found)
+        join_attempt(process)
+        assert join_attempt(start_attempt(location, number, "retry")) in {DONE, ALREADY}
+    checker_report = report(location, range(4))
+    assert (checker_report.lost, checker_report.invented, checker_report.accounting) == (
+        (),
+        (),
+        (),
+    ), str(checker_report)
     # who dies behind a window's messages and before their record leaves them there twice
-    assert not found.receipts or found.duplicated, str(found)
+    assert not checker_report.receipts or checker_report.duplicated, str(checker_report)
 
 
 class DiedError(Exception):
@@ -263,60 +289,66 @@ def dies(sink: Any, *, record_first: bool) -> None:
 
 @broker
 @pytest.mark.slow
-def test_a_row_that_is_there_twice_is_allowed_and_told(place: str) -> None:
+def test_a_row_that_is_there_twice_is_allowed_and_told(location: str) -> None:
     """1 A run's messages are confirmed.  2 It dies before it can say so.  3 Its retry
     publishes them again: twice, which is no failure.
     """
-    dies(sink_at(place), record_first=False)
-    assert ended(started(place, 0, "retry")) == DONE
-    found = report(place, range(1))
-    assert (len(found.duplicated), found.lost) == (18, ())
-    assert set(complaints(place, 0)) <= {"info"}
+    dies(sink_at(location), record_first=False)
+    assert join_attempt(start_attempt(location, 0, "retry")) == DONE
+    checker_report = report(location, range(1))
+    assert (len(checker_report.duplicated), checker_report.lost) == (18, ())
+    assert set(complaints(location, 0)) <= {"info"}
 
 
 @broker
 @pytest.mark.slow
-def test_the_twin_that_records_first_loses_rows(place: str) -> None:
+def test_the_twin_that_records_first_loses_rows(location: str) -> None:
     """What is recorded before it is confirmed is passed over by the retry; the checker
     says so, and so does verification.
     """
-    dies(sink_at(place), record_first=True)
-    assert ended(started(place, 0, "retry")) == DONE
-    assert len(report(place, range(1)).lost) == 18
-    assert complaints(place, 0) == ["wrong"]
+    dies(sink_at(location), record_first=True)
+    assert join_attempt(start_attempt(location, 0, "retry")) == DONE
+    assert len(report(location, range(1)).lost) == 18
+    assert complaints(location, 0) == ["wrong"]
 
 
 @broker
 @pytest.mark.slow
-def test_two_runs_of_one_window(place: str) -> None:
+def test_two_runs_of_one_window(location: str) -> None:
     """1 A has looked.  2 B publishes the window and commits it.  3 A goes on: it finds
     B's receipt, and all readers have B's.
     """
-    sink = sink_at(place)
-    made, files = staged_receipt(sink, 0, 0, "A")
+    sink = sink_at(location)
+    receipt, files = staged_receipt(sink, 0, 0, "A")
 
     def late(state: KafkaState, change: TransactionContents) -> Any:
         if not turns:
-            turns.append(ended(started(place, 0, "B")))
+            turns.append(join_attempt(start_attempt(location, 0, "B")))
         return state.send(change)
 
     turns = list[int | None]()
     on_send(sink, late)
-    outcome = sink.commit(made, files)
+    outcome = sink.commit(receipt, files)
     assert isinstance(outcome, AlreadyDone)
     assert (
-        outcome.committed.receipt.attempt == sink_at(place).look(window(0)).receipt.attempt == "B"
+        outcome.committed.receipt.attempt
+        == sink_at(location).look(window(0)).receipt.attempt
+        == "B"
     )
     assert turns == [DONE]
-    assert report(place, range(1)).lost == ()
+    assert report(location, range(1)).lost == ()
 
 
-def noisy(kafka: str, folder: Path, guarantee: str) -> tuple[Any, str, Any]:
+def stage_noisy(kafka: str, folder: Path, guarantee: str) -> tuple[Any, str, Any]:
     """A table whose topic doesn't take the second of three messages, and a window with them."""
     small = create_topic(kafka, 1, {"max.message.bytes": "20000"})
     sink = table(kafka, folder, [small], delivery=guarantee)
     noise = "".join(random.Random(1).choices("abcdefghijklmnopqrstuvwxyz0123456789", k=60_000))
-    return sink, small, staged(sink, [(None, "a", small), (None, noise, small), (None, "b", small)])
+    return (
+        sink,
+        small,
+        stage_rows(sink, [(None, "a", small), (None, noise, small), (None, "b", small)]),
+    )
 
 
 @broker
@@ -327,9 +359,9 @@ def test_at_least_once_a_message_that_is_not_taken_refuses_the_window(
     """It is named by where it was read from, there is no receipt, and the rest isn't
     said to be taken back.
     """
-    sink, _, made = noisy(kafka, tmp_path, "at-least-once")
+    sink, _, staged_window = stage_noisy(kafka, tmp_path, "at-least-once")
     with pytest.raises(RefusedError, match="doesn't take the message of a row") as refused:
-        sink.commit(*made)
+        sink.commit(*staged_window)
     assert refused.value.offset == 1
     assert "may be in the topic already" in refused.value.do
     assert sink.look(window(0)) is None
@@ -338,15 +370,15 @@ def test_at_least_once_a_message_that_is_not_taken_refuses_the_window(
 @broker
 @pytest.mark.slow
 def test_more_messages_than_the_clients_queue_takes(
-    place: str, monkeypatch: pytest.MonkeyPatch
+    location: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Delivery reports make room in the queue; no message is missing."""
     few = {**producers.PRODUCER, "queue.buffering.max.messages": 5}
     monkeypatch.setattr(producers, "PRODUCER", few)
-    sink = sink_at(place)
+    sink = sink_at(location)
     assert isinstance(sink.commit(*staged_receipt(sink, 0, dead=False)), Done)
-    assert report(place, range(1)).ok
-    assert complaints(place, 0) == []
+    assert report(location, range(1)).ok
+    assert complaints(location, 0) == []
 
 
 @broker
@@ -358,8 +390,8 @@ def test_the_twin_that_looks_at_no_report_loses_rows(
     who doesn't look writes a receipt over it.
     """
     monkeypatch.setattr(MessageSender, "keep_failure", lambda _sender, _message: None)
-    sink, topic, made = noisy(kafka, tmp_path, "at-least-once")
-    assert isinstance(sink.commit(*made), Done)
+    sink, topic, staged_window = stage_noisy(kafka, tmp_path, "at-least-once")
+    assert isinstance(sink.commit(*staged_window), Done)
     assert len(list(committed(kafka, topic))) < 3
 
 
@@ -369,12 +401,13 @@ def test_without_a_guarantee_the_receipt_is_written_regardless(kafka: str, tmp_p
     """A message that the topic doesn't take is lost without a word, until verification
     tells it, which is no failure.
     """
-    sink, topic, made = noisy(kafka, tmp_path, "none")
-    assert isinstance(sink.commit(*made), Done)
+    sink, topic, staged_window = stage_noisy(kafka, tmp_path, "none")
+    assert isinstance(sink.commit(*staged_window), Done)
     assert len(list(committed(kafka, topic))) < 3
-    held = sink.look(window(0)).receipt
+    receipt = sink.look(window(0)).receipt
     assert {
-        f.level for f in compare_rows(held, sink.audit().rows_held(held.window), sink.capabilities)
+        f.level
+        for f in compare_rows(receipt, sink.audit().rows_held(receipt.window), sink.capabilities)
     } == {"info"}
 
 
@@ -382,7 +415,7 @@ def test_the_face_of_a_promise() -> None:
     """Only a table with a weaker guarantee may lose or repeat messages."""
     none, once = Capabilities(delivery="none"), Capabilities(delivery="at-least-once")
     assert [
-        p.allows(lost=lost) for p in (Capabilities(), once, none) for lost in (True, False)
+        p.allows(lost=has_loss) for p in (Capabilities(), once, none) for has_loss in (True, False)
     ] == [
         False,
         False,

@@ -29,26 +29,26 @@ Refused = Callable[..., str]
 def refused(kafka: str, tmp_path: Path) -> Refused:
     """Runs a table for the first time and returns why it is refused; no topic is made."""
 
-    def told(topic: str, **more: Any) -> str:
+    def refusal_message(topic: str, **more: Any) -> str:
         sink = KafkaBoth(ClusterConnection(kafka), options_of(topic, str(tmp_path), **more), ROWS)
-        before = AdminClient({"bootstrap.servers": kafka}).list_topics(timeout=30).topics.keys()
-        with pytest.raises(SpecError, match="can't be written exactly once") as why:
+        old_topics = AdminClient({"bootstrap.servers": kafka}).list_topics(timeout=30).topics.keys()
+        with pytest.raises(SpecError, match="can't be written exactly once") as raised:
             sink.prepare()
         assert (
             AdminClient({"bootstrap.servers": kafka}).list_topics(timeout=30).topics.keys()
-            == before
+            == old_topics
         )
-        return str(why.value)
+        return str(raised.value)
 
-    return told
+    return refusal_message
 
 
 def test_transactions_longer_than_the_cluster_has_them(kafka: str, refused: Refused) -> None:
     """The error names windrow's setting and Kafka's."""
-    told = refused(create_topic(kafka), timeout=timedelta(hours=1))
+    message = refused(create_topic(kafka), timeout=timedelta(hours=1))
     assert (
         "sink.transaction_timeout is longer than the cluster's transaction.max.timeout.ms,"
-        " 900000 ms" in told
+        " 900000 ms" in message
     )
 
 
@@ -63,7 +63,7 @@ def test_a_control_topic_that_would_lose_receipts(
 
 
 @pytest.mark.parametrize(
-    ("verifies", "why"),
+    ("verifies", "reason"),
     [({}, "older than Kafka 3.6"), ({topics.VERIFICATION: "false"}, "Set it to true")],
 )
 def test_brokers_that_let_late_messages_in(
@@ -71,13 +71,13 @@ def test_brokers_that_let_late_messages_in(
     refused: Refused,
     monkeypatch: pytest.MonkeyPatch,
     verifies: Mapping[str, str],
-    why: str,
+    reason: str,
 ) -> None:
     """Brokers without verification of transactions, or with it switched off."""
-    said = {"transaction.max.timeout.ms": "900000", **verifies}
+    settings = {"transaction.max.timeout.ms": "900000", **verifies}
     monkeypatch.setattr(
         topics,
         "broker_settings",
-        lambda _: {name: SimpleNamespace(value=value) for name, value in said.items()},
+        lambda _: {name: SimpleNamespace(value=value) for name, value in settings.items()},
     )
-    assert why in refused(create_topic(kafka))
+    assert reason in refused(create_topic(kafka))

@@ -31,9 +31,9 @@ def test_a_header_that_each_message_has_already_is_refused(
     tmp_path: Path, name: str, metadata: dict[str, str]
 ) -> None:
     """Readers could take the row's value for the place that it was read from."""
-    with pytest.raises(SpecError, match=f"has a header {name}, and each message has one") as no:
+    with pytest.raises(SpecError, match=f"has a header {name}, and each message has one") as raised:
         sink(tmp_path, {name: "id"}, metadata)
-    assert "Rename the header" in no.value.do
+    assert "Rename the header" in raised.value.do
 
 
 @pytest.mark.parametrize("name", DEFAULT)
@@ -46,13 +46,13 @@ def test_a_header_may_have_a_metadata_columns_value(tmp_path: Path, name: str) -
 def test_an_origin_is_read_back() -> None:
     """Of a message without a timestamp, or with one that no calendar has, too."""
     read = messages(Split("shop.orders", 3, 40, 43))
-    at = read.schema.get_field_index("timestamp")
-    stamps = pa.array([1_767_312_000_001, None, 2**60]).cast(read.schema.field(at).type)
-    found = [
+    column_index = read.schema.get_field_index("timestamp")
+    stamps = pa.array([1_767_312_000_001, None, 2**60]).cast(read.schema.field(column_index).type)
+    decoded_origins = [
         origin_of({ORIGIN: o})
-        for o in origins(read.set_column(at, "timestamp", stamps), window(0)).to_pylist()
+        for o in origins(read.set_column(column_index, "timestamp", stamps), window(0)).to_pylist()
     ]
-    assert found == [
+    assert decoded_origins == [
         ("orders", window(0).key, "shop.orders", 3, 40 + n, millis)
         for n, millis in enumerate(["1767312000001", "", ""])
     ]

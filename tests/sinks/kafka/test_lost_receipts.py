@@ -61,7 +61,7 @@ def deleted(kafka: str, topic: str) -> None:
     configure(kafka, topic, "cleanup.policy", "compact")
 
 
-def again(sink: Any) -> Any:
+def reopen(sink: Any) -> Any:
     """Opens the table as another process does."""
     return KafkaBoth(sink.connection, sink.options, sink.schema, sink.metadata)
 
@@ -72,11 +72,17 @@ def test_receipts_that_were_deleted_come_back_from_the_ledger(
     """Neither who opens the table, nor who has read it before, takes a window for new;
     with receipt and binding back, all is as it was.
     """
-    ledger, (was,) = open_ledger(f"sqlite:///{tmp_path / 'state.db'}"), list(table.receipts())
-    text, held = table.receipt_text(was.receipt), table.audit().rows_held(window(0))
+    ledger, (committed_window,) = (
+        open_ledger(f"sqlite:///{tmp_path / 'state.db'}"),
+        list(table.receipts()),
+    )
+    text, row_ranges = (
+        table.receipt_text(committed_window.receipt),
+        table.audit().rows_held(window(0)),
+    )
     assert restore("orders", table, ledger, dry_run=False).windows == ()
     deleted(kafka, table.options.control)
-    for sink in (table, again(table)):
+    for sink in (table, reopen(table)):
         for look in (
             sink.owner,
             sink.prepare,
@@ -90,15 +96,15 @@ def test_receipts_that_were_deleted_come_back_from_the_ledger(
     assert restore("orders", table, ledger, dry_run=False).exit_code == 1, (
         "without a copy there is no way to know what is missing"
     )
-    ledger.record(was.receipt, text)
+    ledger.record(committed_window.receipt, text)
     assert restore("orders", table, ledger, dry_run=True).windows == ("owner", window(0).key)
     with pytest.raises(DamagedError):
         table.owner()
-    assert restore("orders", again(table), ledger, dry_run=False).exit_code == 0
-    for sink in (table, again(table)):
-        assert list(sink.receipts()) == [was]
-        assert sink.receipt_text(was.receipt) == text
-        assert sink.audit().rows_held(window(0)) == held
+    assert restore("orders", reopen(table), ledger, dry_run=False).exit_code == 0
+    for sink in (table, reopen(table)):
+        assert list(sink.receipts()) == [committed_window]
+        assert sink.receipt_text(committed_window.receipt) == text
+        assert sink.audit().rows_held(window(0)) == row_ranges
     assert isinstance(table.commit(*staged_receipt(table, 1, dead=False)), Done)
 
 
@@ -106,19 +112,25 @@ def test_a_control_topic_that_is_gone_is_made_anew(kafka: str, tmp_path: Path, t
     """With the binding and the receipts that the ledger has: what is said to be
     restored is there.
     """
-    ledger, (was,) = open_ledger(f"sqlite:///{tmp_path / 'state.db'}"), list(table.receipts())
-    ledger.record(was.receipt, table.receipt_text(was.receipt))
+    ledger, (committed_window,) = (
+        open_ledger(f"sqlite:///{tmp_path / 'state.db'}"),
+        list(table.receipts()),
+    )
+    ledger.record(committed_window.receipt, table.receipt_text(committed_window.receipt))
     delete_topic(kafka, table.options.control)
-    assert restore("orders", again(table), ledger, dry_run=False).windows == (window(0).key,)
-    assert (again(table).owner(), list(again(table).receipts())) == (OWNER, [was])
+    assert restore("orders", reopen(table), ledger, dry_run=False).windows == (window(0).key,)
+    assert (reopen(table).owner(), list(reopen(table).receipts())) == (OWNER, [committed_window])
 
 
 def test_a_receipt_is_not_put_back_for_rows_that_are_gone(
     kafka: str, tmp_path: Path, table: Any
 ) -> None:
     """Otherwise a window whose messages are gone would look complete."""
-    ledger, (was,) = open_ledger(f"sqlite:///{tmp_path / 'state.db'}"), list(table.receipts())
-    ledger.record(was.receipt, table.receipt_text(was.receipt))
+    ledger, (committed_window,) = (
+        open_ledger(f"sqlite:///{tmp_path / 'state.db'}"),
+        list(table.receipts()),
+    )
+    ledger.record(committed_window.receipt, table.receipt_text(committed_window.receipt))
     deleted(kafka, table.options.control)
     (topic,) = table.options.topics
     for partition in range(2):
@@ -136,13 +148,13 @@ def test_a_receipt_is_not_put_back_for_rows_that_are_gone(
 class OneLog:
     """Answers the questions about a control topic without a cluster."""
 
-    def __init__(self, seen: LogSeen) -> None:
-        self.seen = seen
+    def __init__(self, log_seen: LogSeen) -> None:
+        self.log_seen = log_seen
 
     def control(self, *, wait: bool) -> LogSeen:
         """See `SinkTopics.control`."""
         del wait
-        return self.seen
+        return self.log_seen
 
 
 def test_a_view_of_a_log_that_was_cut_off_is_not_gone_on_with(kafka: str, table: Any) -> None:
@@ -153,20 +165,20 @@ def test_a_view_of_a_log_that_was_cut_off_is_not_gone_on_with(kafka: str, table:
     topic = create_topic(kafka)
     produce(kafka, topic, [Put(value, key=key) for key, value in [owner_record(old)]])
     log = OneLog(LogSeen("id", 3, 0, end))
-    made = table.control
+    control_topic = table.control
 
-    def said(view: ControlTopic) -> Any:
-        held = view.read(to_end=True)
-        return None if held is None or held.is_new else held.owner
+    def read_owner(view: ControlTopic) -> Any:
+        state = view.read(to_end=True)
+        return None if state is None or state.is_new else state.owner
 
-    view = ControlTopic(topic, log, made.admin, made.consumer)  # type: ignore[arg-type]
-    assert said(view) == old
+    view = ControlTopic(topic, log, control_topic.admin, control_topic.consumer)  # type: ignore[arg-type]
+    assert read_owner(view) == old
     delete_topic(kafka, topic)
     create_topic(kafka, name=topic)
     produce(kafka, topic, [Put(b"{}", key=b'["somebody else"]')])
-    assert said(view) == old
-    log.seen = LogSeen("id", 4, 0, end)
-    assert said(view) is None
+    assert read_owner(view) == old
+    log.log_seen = LogSeen("id", 4, 0, end)
+    assert read_owner(view) is None
 
 
 def test_messages_of_others_with_a_windows_origin_are_told(
@@ -175,17 +187,20 @@ def test_messages_of_others_with_a_windows_origin_are_told(
     """A lost receipt isn't put back by them, nor is it advised to publish the rows once more.
     What is no origin is nobody's, and that of another pipeline isn't this one's.
     """
-    ledger, (was,) = open_ledger(f"sqlite:///{tmp_path / 'state.db'}"), list(table.receipts())
-    ledger.record(was.receipt, table.receipt_text(was.receipt))
+    ledger, (committed_window,) = (
+        open_ledger(f"sqlite:///{tmp_path / 'state.db'}"),
+        list(table.receipts()),
+    )
+    ledger.record(committed_window.receipt, table.receipt_text(committed_window.receipt))
     delete_topic(kafka, table.options.control)
     (topic,) = table.options.topics
     ours = header(next(committed(kafka, topic)), ORIGIN)
     others = b"others/" + (ours or b"").partition(b"/")[2]
     foreign = [Put(b"{}", headers=[(ORIGIN, text)]) for text in (b"x", b"a/1/2/3", others, None)]
     produce(kafka, topic, [Put(b"{}"), *foreign])
-    assert restore("orders", again(table), ledger, dry_run=True).failed == ()
+    assert restore("orders", reopen(table), ledger, dry_run=True).failed == ()
     produce(kafka, topic, [Put(b"{}", headers=[(ORIGIN, ours)])])
-    (failed,) = restore("orders", again(table), ledger, dry_run=True).failed
+    (failed,) = restore("orders", reopen(table), ledger, dry_run=True).failed
     assert "the topics have 21 of the 20 rows" in failed.what
     assert ("published twice" in failed.do, "--again" in failed.do) == (True, False)
 
@@ -200,64 +215,64 @@ def test_a_target_topic_that_was_made_anew_or_is_gone_is_told(
     """
     (topic,), ledger = table.options.topics, open_ledger(f"sqlite:///{tmp_path / 'state.db'}")
 
-    def said() -> str:
-        every = verify("orders", table, table.dead_letters, ledger, MemoryBroker()).findings
-        found = [f for f in every if f.about == "table"]
+    def verify_message() -> str:
+        findings = verify("orders", table, table.dead_letters, ledger, MemoryBroker()).findings
+        table_findings = [f for f in findings if f.about == "table"]
         assert {
             (f.level, f.window, "begin a pipeline with another id" in f.do, "replay" in f.do)
-            for f in found
+            for f in table_findings
         } == {("wrong", window(0).key, True, False)}
-        return found[0].what
+        return table_findings[0].what
 
     delete_topic(kafka, topic)
     create_topic(kafka, 2, name=topic)
-    assert "was deleted and made again, and the window's messages were at" in said()
-    asked, audit, ends = [], table.audit(), SinkTopics.ends
-    monkeypatch.setattr(SinkTopics, "ends", lambda *args: asked.append(1) or ends(*args))
+    assert "was deleted and made again, and the window's messages were at" in verify_message()
+    ends_calls, audit, ends = [], table.audit(), SinkTopics.ends
+    monkeypatch.setattr(SinkTopics, "ends", lambda *args: ends_calls.append(1) or ends(*args))
     for _ in range(3):
         with pytest.raises(RefusedError, match="was deleted and made again"):
             audit.rows_held(window(0))
-    assert len(asked) == 3
+    assert len(ends_calls) == 3
     produce(kafka, topic, [Put(b"{}", partition=n % 2) for n in range(100)])
-    assert "was deleted and made again, and the window's messages were at" in said()
+    assert "was deleted and made again, and the window's messages were at" in verify_message()
     delete_topic(kafka, topic)
-    assert "doesn't exist any more, and the window's messages were at" in said()
+    assert "doesn't exist any more, and the window's messages were at" in verify_message()
 
 
 def test_a_log_that_lost_its_end_is_told(table: Any) -> None:
     """Its topic has the id that it had, and its log ends before what was published."""
     (topic,) = table.options.topics
     log = table.topics.ends()[topic, 0]
-    there = OffsetSpan(topic, 0, 0, log.end - 1, log.topic_id)
-    gone = OffsetSpan(topic, 0, 0, log.end, log.topic_id)
-    ((span, why),) = table.topics.gone([there, gone]).items()
-    assert (span, f"ends at {log.end}" in why) == (gone, True)
+    present_span = OffsetSpan(topic, 0, 0, log.end - 1, log.topic_id)
+    missing_span = OffsetSpan(topic, 0, 0, log.end, log.topic_id)
+    ((span, reason),) = table.topics.gone([present_span, missing_span]).items()
+    assert (span, f"ends at {log.end}" in reason) == (missing_span, True)
 
 
 def test_a_cluster_without_topic_ids_has_what_it_had(
     table: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """An id that isn't known is no other id, neither of a log nor of what was published."""
-    at, log = max(table.topics.ends().items(), key=lambda one: one[1].end)
-    there = OffsetSpan(*at, 0, log.end - 1, log.topic_id)
-    assert table.topics.gone([there, msgspec.structs.replace(there, topic_id="")]) == {}
+    topic_partition, log = max(table.topics.ends().items(), key=lambda pair: pair[1].end)
+    span = OffsetSpan(*topic_partition, 0, log.end - 1, log.topic_id)
+    assert table.topics.gone([span, msgspec.structs.replace(span, topic_id="")]) == {}
     monkeypatch.setattr(topics, "NO_TOPIC_ID", log.topic_id)
-    assert table.topics.ends()[at] == LogEnd("", log.end)
-    assert table.topics.gone([there]) == {}
+    assert table.topics.ends()[topic_partition] == LogEnd("", log.end)
+    assert table.topics.gone([span]) == {}
 
 
 def test_where_messages_lie_between_two_looks() -> None:
     """In a topic-partition that was added meanwhile from its beginning, in one that didn't grow
     nowhere; a topic that was made anew meanwhile refuses the window.
     """
-    before = {("a", 0): LogEnd("x", 5), ("a", 1): LogEnd("x", 7)}
-    after = {("a", 0): LogEnd("x", 9), ("a", 1): LogEnd("x", 7), ("a", 2): LogEnd("x", 2)}
-    assert spans_between(before, after) == (
+    ends_before = {("a", 0): LogEnd("x", 5), ("a", 1): LogEnd("x", 7)}
+    ends_after = {("a", 0): LogEnd("x", 9), ("a", 1): LogEnd("x", 7), ("a", 2): LogEnd("x", 2)}
+    assert spans_between(ends_before, ends_after) == (
         OffsetSpan("a", 0, 5, 8, "x"),
         OffsetSpan("a", 2, 0, 1, "x"),
     )
     with pytest.raises(RefusedError, match="a was deleted and made again while"):
-        spans_between(before, {("a", 0): LogEnd("y", 9)})
+        spans_between(ends_before, {("a", 0): LogEnd("y", 9)})
 
 
 class DiedError(Exception):
@@ -267,10 +282,10 @@ class DiedError(Exception):
 def dies_before_the_receipt(sink: Any, number: int) -> None:
     """Publishes a window's splits, and writes no receipt."""
 
-    def died() -> None:
+    def die() -> None:
         raise DiedError
 
-    before_fence(sink, died, of_receipt=True)
+    before_fence(sink, die, of_receipt=True)
     with pytest.raises(DiedError):
         sink.commit(*staged_receipt(sink, number, dead=False))
 
@@ -288,13 +303,17 @@ def test_a_retry_whose_published_messages_are_gone_is_refused(
     delete_topic(kafka, topic)
     create_topic(kafka, 2, name=topic)
     produce(kafka, topic, [Put(b"{}", partition=n % 2) for n in range(others)])
-    sink = again(table)
-    with pytest.raises(RefusedError, match=r"published in part, .* deleted and made again") as no:
+    sink = reopen(table)
+    with pytest.raises(
+        RefusedError, match=r"published in part, .* deleted and made again"
+    ) as raised:
         sink.commit(*staged_receipt(sink, 1, 0, "retry", dead=False))
-    assert "Later windows of this pipeline can be run" in no.value.do
+    assert "Later windows of this pipeline can be run" in raised.value.do
     assert sink.look(window(1)) is None
-    (half,) = (one for one in sink.audit().receipts() if isinstance(one, Unreadable))
-    assert (half.key, half.do) == (window(1).key, no.value.do)
+    (half,) = (
+        unreadable for unreadable in sink.audit().receipts() if isinstance(unreadable, Unreadable)
+    )
+    assert (half.key, half.do) == (window(1).key, raised.value.do)
     assert "what was published is gone" in half.what
     assert isinstance(sink.commit(*staged_receipt(sink, 2, dead=False)), Done)
 
@@ -316,7 +335,7 @@ def test_messages_that_are_gone_before_the_receipt_are_noticed(
     before_fence(table, made_anew, of_receipt=True)
     with pytest.raises(RefusedError, match=r"published in part, .* deleted and made again"):
         table.commit(*staged_receipt(table, 1, dead=False))
-    assert again(table).look(window(1)) is None
+    assert reopen(table).look(window(1)) is None
 
 
 @pytest.mark.parametrize("deep", [False, True])
@@ -337,22 +356,22 @@ def test_messages_that_are_deleted_before_the_receipt_were_published(
             delete_records(kafka, topic, partition, max(0, end - 4))
 
     def verified() -> set[tuple[str, str | None, bool]]:
-        found = verify(
-            "orders", again(table), table.dead_letters, ledger, MemoryBroker(), deep=deep
+        findings = verify(
+            "orders", reopen(table), table.dead_letters, ledger, MemoryBroker(), deep=deep
         ).findings
         return {
             (f.level, f.window, "retention deleted them" in f.do)
-            for f in found
+            for f in findings
             if f.about == "table"
         }
 
     before_fence(table, deletes, of_receipt=True)
     assert isinstance(table.commit(*staged_receipt(table, 1, dead=False)), Done)
-    gone = {("info", window(0).key, True), ("info", window(1).key, True)}
-    assert verified() == gone
+    expired = {("info", window(0).key, True), ("info", window(1).key, True)}
+    assert verified() == expired
     (ours, *_) = (origin for origin in origins if window(1).key in str(origin))
     produce(kafka, topic, [Put(b"{}", headers=[(ORIGIN, ours)])] * 20)
-    assert verified() - gone == ({("wrong", window(1).key, False)} if deep else set())
+    assert verified() - expired == ({("wrong", window(1).key, False)} if deep else set())
 
 
 def test_a_topic_that_is_no_target_any_more_still_has_its_windows(
@@ -361,17 +380,19 @@ def test_a_topic_that_is_no_target_any_more_still_has_its_windows(
     """It is taken out of the spec: what was published there is verified there, until the topic
     itself is deleted.
     """
-    one, two = create_topic(kafka, 1), create_topic(kafka, 1)
-    old = publish.table(kafka, tmp_path, [one, two])
-    made, staged = publish.staged(old, [(None, "a", one), (None, "b", two)])
-    assert isinstance(old.commit(made, staged), Done)
-    options = msgspec.structs.replace(old.options, topics=(one,))
+    first_topic, second_topic = create_topic(kafka, 1), create_topic(kafka, 1)
+    old = publish.table(kafka, tmp_path, [first_topic, second_topic])
+    window_receipt, staged = publish.stage_rows(
+        old, [(None, "a", first_topic), (None, "b", second_topic)]
+    )
+    assert isinstance(old.commit(window_receipt, staged), Done)
+    options = msgspec.structs.replace(old.options, topics=(first_topic,))
     sink = KafkaBoth(old.connection, options, old.schema, old.metadata)
-    (held,) = sink.audit().rows_held(window(0))
-    assert held.rows == 2
+    (row_range,) = sink.audit().rows_held(window(0))
+    assert row_range.rows == 2
     assert sink.audit().outside("orders") == {}
-    delete_topic(kafka, two)
-    with pytest.raises(RefusedError, match=rf"{two}\[0\] doesn't exist any more"):
+    delete_topic(kafka, second_topic)
+    with pytest.raises(RefusedError, match=rf"{second_topic}\[0\] doesn't exist any more"):
         sink.audit().rows_held(window(0))
 
 
@@ -386,15 +407,15 @@ def test_windows_that_share_offsets_of_a_topic_that_was_made_anew(
     planned = plan_of(table, window(3), (0, 10), [TopicSeen("shop.orders", "topic-id-2", 2)])
     staged = stage(table, planned, 0, "a1", dead=False)
     assert isinstance(table.commit(receipt(planned, staged, 0, "a1"), staged), Done)
-    was, audit = list(table.receipts()), table.audit()
-    assert len(was) == 2
-    for one in was:
-        assert [h.rows for h in audit.rows_held(one.receipt.window)] == [10, 10]
-        ledger.record(one.receipt, table.receipt_text(one.receipt))
+    committed_windows, audit = list(table.receipts()), table.audit()
+    assert len(committed_windows) == 2
+    for committed_window in committed_windows:
+        assert [h.rows for h in audit.rows_held(committed_window.receipt.window)] == [10, 10]
+        ledger.record(committed_window.receipt, table.receipt_text(committed_window.receipt))
     assert audit.outside("orders") == {}
     delete_topic(kafka, table.options.control)
-    assert len(restore("orders", again(table), ledger, dry_run=False).windows) == 2
-    assert list(again(table).receipts()) == was
+    assert len(restore("orders", reopen(table), ledger, dry_run=False).windows) == 2
+    assert list(reopen(table).receipts()) == committed_windows
 
 
 def test_two_pipelines_publish_rows_of_one_topic_to_one_target(
@@ -403,15 +424,15 @@ def test_two_pipelines_publish_rows_of_one_topic_to_one_target(
     """Each has its own messages there, and none of the other's is told as its own."""
     (topic,) = table.options.topics
     options = KafkaOptions((topic,), f"{topic}.other", str(tmp_path / "other"))
-    other = KafkaBoth(table.connection, options, table.schema, table.metadata)
-    other.prepare(TableOwner("other", "ledger-1", "hourly"))
-    planned = plan_of(other, window(0, "other"), (0, 10))
-    staged = stage(other, planned, 0, "a1", dead=False)
-    assert isinstance(other.commit(receipt(planned, staged, 0, "a1"), staged), Done)
-    for sink in (table, other):
-        (one,) = sink.receipts()
-        assert [h.rows for h in sink.audit().rows_held(one.receipt.window)] == [10, 10]
-        assert sink.audit().outside(one.receipt.window.pipeline) == {}
+    other_sink = KafkaBoth(table.connection, options, table.schema, table.metadata)
+    other_sink.prepare(TableOwner("other", "ledger-1", "hourly"))
+    planned = plan_of(other_sink, window(0, "other"), (0, 10))
+    staged = stage(other_sink, planned, 0, "a1", dead=False)
+    assert isinstance(other_sink.commit(receipt(planned, staged, 0, "a1"), staged), Done)
+    for sink in (table, other_sink):
+        (committed_window,) = sink.receipts()
+        assert [h.rows for h in sink.audit().rows_held(committed_window.receipt.window)] == [10, 10]
+        assert sink.audit().outside(committed_window.receipt.window.pipeline) == {}
 
 
 @pytest.mark.parametrize(
@@ -424,28 +445,31 @@ def test_offsets_that_another_window_has_half_published_are_refused(
     3 A window that is cut anew isn't published where it has any of these offsets.
     """
     dies_before_the_receipt(table, 2)
-    sink = again(table)
+    sink = reopen(table)
     planned = plan_of(sink, window(7), offsets)
     staged = stage(sink, planned, 0, "a1", dead=False)
-    made = receipt(planned, staged, 0, "a1")
+    window_receipt = receipt(planned, staged, 0, "a1")
     if first is None:
-        assert isinstance(sink.commit(made, staged), Done)
+        assert isinstance(sink.commit(window_receipt, staged), Done)
         return
-    with pytest.raises(OverlapError, match=f"has published offsets from {first} on") as no:
-        sink.commit(made, staged)
-    assert f"run window {window(2).key} with the ledger" in no.value.do
+    with pytest.raises(OverlapError, match=f"has published offsets from {first} on") as raised:
+        sink.commit(window_receipt, staged)
+    assert f"run window {window(2).key} with the ledger" in raised.value.do
     assert sink.look(window(7)) is None
 
 
 def test_an_owner_that_cannot_be_read_is_restored(kafka: str, tmp_path: Path, table: Any) -> None:
     """Another program overwrites the record: it is written again, and only then said to be."""
-    ledger, (was,) = open_ledger(f"sqlite:///{tmp_path / 'state.db'}"), list(table.receipts())
-    ledger.record(was.receipt, table.receipt_text(was.receipt))
+    ledger, (committed_window,) = (
+        open_ledger(f"sqlite:///{tmp_path / 'state.db'}"),
+        list(table.receipts()),
+    )
+    ledger.record(committed_window.receipt, table.receipt_text(committed_window.receipt))
     produce(kafka, table.options.control, [Put(b"{}", key=b'["owner"]')])
     ends = high_watermark(kafka, table.options.control)
-    assert restore("orders", again(table), ledger, dry_run=True).windows == ("owner",)
+    assert restore("orders", reopen(table), ledger, dry_run=True).windows == ("owner",)
     assert high_watermark(kafka, table.options.control) == ends
-    assert restore("orders", again(table), ledger, dry_run=False).windows == ("owner",)
+    assert restore("orders", reopen(table), ledger, dry_run=False).windows == ("owner",)
     assert high_watermark(kafka, table.options.control) > ends
-    assert (again(table).owner(), list(again(table).receipts())) == (OWNER, [was])
-    assert restore("orders", again(table), ledger, dry_run=False).windows == ()
+    assert (reopen(table).owner(), list(reopen(table).receipts())) == (OWNER, [committed_window])
+    assert restore("orders", reopen(table), ledger, dry_run=False).windows == ()

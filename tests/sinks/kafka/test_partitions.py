@@ -11,7 +11,7 @@ import pytest
 
 from tests.kafka.produce import create_topic
 from tests.sinks.kafka.hooks import before_fence
-from tests.sinks.kafka.test_publish import ROWS, staged
+from tests.sinks.kafka.test_publish import ROWS, stage_rows
 from tests.sinks.kafka.world import KafkaBoth, at, committed, new_place, origin_of, pieces
 from windrow.ingest.errors import RefusedError, SpecError
 from windrow.ingest.model.plan import Split
@@ -58,23 +58,25 @@ def test_a_function_sees_the_rows_of_each_topic(tmp_path: Path) -> None:
     """With several topics it is asked for each, with that one's rows and partitions;
     what it says stands beside the right messages.
     """
-    asked = PartitionFunction(function(tmp_path, BY_LENGTH), {"one": 2, "two": 9}, None)
-    found = asked.with_partitions(
+    partition_function = PartitionFunction(
+        function(tmp_path, BY_LENGTH), {"one": 2, "two": 9}, None
+    )
+    partitioned = partition_function.with_partitions(
         encoded(["one", "two", "one", "two"]), rows("a", "bbbb", "cccc", "d"), OFFSETS, SPLIT
     )
-    assert found[PARTITION].to_pylist() == [0, 3, 1, 0]
-    assert found.drop_columns([PARTITION]) == encoded(["one", "two", "one", "two"])
+    assert partitioned[PARTITION].to_pylist() == [0, 3, 1, 0]
+    assert partitioned.drop_columns([PARTITION]) == encoded(["one", "two", "one", "two"])
 
 
 def test_a_function_travels_to_a_worker_without_its_file(tmp_path: Path) -> None:
     """It is pickled with the file's text, so that all tasks of a run use the same text."""
-    asked = PartitionFunction(function(tmp_path, BY_LENGTH), {"one": 5}, "one")
-    sent = pickle.dumps(asked)
+    partition_function = PartitionFunction(function(tmp_path, BY_LENGTH), {"one": 5}, "one")
+    pickled = pickle.dumps(partition_function)
     (tmp_path / "where.py").unlink()
-    found = pickle.loads(sent).with_partitions(
+    partitioned = pickle.loads(pickled).with_partitions(
         encoded([None] * 4), rows("a", "bb", "ccc", "dddd"), OFFSETS, SPLIT
     )
-    assert found[PARTITION].to_pylist() == [0, 1, 2, 3]
+    assert partitioned[PARTITION].to_pylist() == [0, 1, 2, 3]
 
 
 @pytest.mark.parametrize(
@@ -103,9 +105,9 @@ def test_what_is_no_partition_refuses_the_window(
     read, and no value of it.
     """
     text = f"import numpy as np, pyarrow as pa\ndef place(keys, rows, partitions):\n    {body}\n"
-    asked = PartitionFunction(function(tmp_path, text), {"out": 2}, "out")
+    partition_function = PartitionFunction(function(tmp_path, text), {"out": 2}, "out")
     with pytest.raises(RefusedError, match=says) as refused:
-        asked.with_partitions(
+        partition_function.with_partitions(
             encoded([None] * 4), rows("secret", "secret", "secret", "secret"), OFFSETS, SPLIT
         )
     assert (refused.value.topic, refused.value.partition, refused.value.offset) == (
@@ -127,9 +129,13 @@ def test_what_is_no_partition_refuses_the_window(
 def test_a_function_that_is_not_there(tmp_path: Path, reference: str, says: str) -> None:
     """The error says what is missing, and how a function is named."""
     function(tmp_path, BY_LENGTH)
-    asked = PartitionFunction(FunctionReference(reference, tmp_path), {"out": 2}, "out")
+    partition_function = PartitionFunction(
+        FunctionReference(reference, tmp_path), {"out": 2}, "out"
+    )
     with pytest.raises(SpecError, match=says) as refused:
-        asked.with_partitions(encoded([None] * 4), rows("a", "b", "c", "d"), OFFSETS, SPLIT)
+        partition_function.with_partitions(
+            encoded([None] * 4), rows("a", "b", "c", "d"), OFFSETS, SPLIT
+        )
     assert "FILE.py:function" in refused.value.do
 
 
@@ -143,22 +149,26 @@ def java_partition(key: bytes, partitions: int) -> int:
 def murmur2(data: bytes) -> int:
     """Austin Appleby's MurmurHash2 with Kafka's seed, unsigned."""
     mix, word = 0x5BD1E995, 0xFFFFFFFF
-    found = 0x9747B28C ^ len(data)
-    whole = len(data) // 4 * 4
-    for place in range(0, whole, 4):
-        part = int.from_bytes(data[place : place + 4], "little") * mix & word
+    digest = 0x9747B28C ^ len(data)
+    aligned_length = len(data) // 4 * 4
+    for offset in range(0, aligned_length, 4):
+        part = int.from_bytes(data[offset : offset + 4], "little") * mix & word
         part = (part ^ part >> 24) * mix & word
-        found = (found * mix & word) ^ part
-    if data[whole:]:
-        found = (found ^ int.from_bytes(data[whole:], "little")) * mix & word
-    found = (found ^ found >> 13) * mix & word
-    return found ^ found >> 15
+        digest = (digest * mix & word) ^ part
+    if data[aligned_length:]:
+        digest = (digest ^ int.from_bytes(data[aligned_length:], "little")) * mix & word
+    digest = (digest ^ digest >> 13) * mix & word
+    return digest ^ digest >> 15
 
 
 def test_the_oracle_has_javas_numbers() -> None:
     """The numbers of `UtilsTest.testMurmur2` in Kafka's own tests."""
-    known = {b"21": -973932308, b"foobar": -790332482, b"a-little-bit-long-string": -985981536}
-    assert {key: murmur2(key) - (murmur2(key) >> 31 << 32) for key in known} == known
+    hash_by_key = {
+        b"21": -973932308,
+        b"foobar": -790332482,
+        b"a-little-bit-long-string": -985981536,
+    }
+    assert {key: murmur2(key) - (murmur2(key) >> 31 << 32) for key in hash_by_key} == hash_by_key
 
 
 def table(kafka: str, folder: Path, topic: str, **more: Any) -> Any:
@@ -171,9 +181,9 @@ def table(kafka: str, folder: Path, topic: str, **more: Any) -> Any:
         key=PlainSerializer("raw", ("k",)),
         **more,
     )
-    made = KafkaBoth(ClusterConnection(kafka), options, ROWS)
-    made.prepare()
-    return made
+    sink = KafkaBoth(ClusterConnection(kafka), options, ROWS)
+    sink.prepare()
+    return sink
 
 
 @pytest.mark.broker
@@ -183,10 +193,10 @@ def test_keys_go_where_java_puts_them(kafka: str, tmp_path: Path) -> None:
     topic = create_topic(kafka, 7)
     keys = [b"foobar", b"", *(b"key-%d" % n * (n % 5) for n in range(40)), *([None] * 8)]
     sink = table(kafka, tmp_path, topic, partitioner="key-hash")
-    assert isinstance(sink.commit(*staged(sink, [(key, "v", topic) for key in keys])), Done)
-    found = [(m.key(), m.partition()) for m in committed(kafka, topic)]
-    assert len(found) == len(keys)
-    assert all(partition == java_partition(key or b"", 7) for key, partition in found)
+    assert isinstance(sink.commit(*stage_rows(sink, [(key, "v", topic) for key in keys])), Done)
+    keys_and_partitions = [(m.key(), m.partition()) for m in committed(kafka, topic)]
+    assert len(keys_and_partitions) == len(keys)
+    assert all(partition == java_partition(key or b"", 7) for key, partition in keys_and_partitions)
 
 
 @pytest.mark.broker
@@ -198,9 +208,13 @@ def test_messages_go_where_the_function_says(kafka: str, tmp_path: Path) -> None
         kafka, tmp_path, topic, partitioner="function", function=function(tmp_path, BY_LENGTH)
     )
     values = ["x" * (1 + n % 6) for n in range(30)]
-    assert isinstance(sink.commit(*staged(sink, [(None, value, topic) for value in values])), Done)
-    found = sorted((origin_of(m)[0][2], m.partition()) for m in committed(kafka, topic))
-    assert found == [(n, min(len(value), 4) - 1) for n, value in enumerate(values)]
+    assert isinstance(
+        sink.commit(*stage_rows(sink, [(None, value, topic) for value in values])), Done
+    )
+    offsets_and_partitions = sorted(
+        (origin_of(m)[0][2], m.partition()) for m in committed(kafka, topic)
+    )
+    assert offsets_and_partitions == [(n, min(len(value), 4) - 1) for n, value in enumerate(values)]
 
 
 @pytest.mark.broker
@@ -214,8 +228,8 @@ def test_a_function_may_say_something_else_the_next_time(kafka: str, tmp_path: P
         " {})\n"
     )
     first, second = constant.format(0), constant.format(1)
-    place = new_place(kafka, str(tmp_path / "staging"))
-    sink = at(place, KafkaBoth, partitioner="function", function=function(tmp_path, first))
+    location = new_place(kafka, str(tmp_path / "staging"))
+    sink = at(location, KafkaBoth, partitioner="function", function=function(tmp_path, first))
     sink.prepare()
 
     class DiedError(Exception):
@@ -227,7 +241,7 @@ def test_a_function_may_say_something_else_the_next_time(kafka: str, tmp_path: P
     before_fence(sink, dies, of_receipt=True)
     with pytest.raises(DiedError):
         sink.commit(*staged_receipt(sink, 0, dead=False))
-    retry = at(place, KafkaBoth, partitioner="function", function=function(tmp_path, second))
+    retry = at(location, KafkaBoth, partitioner="function", function=function(tmp_path, second))
     assert isinstance(retry.commit(*staged_receipt(retry, 0, 0, "retry", dead=False)), Done)
     ids = [row for piece in pieces(retry) for row in piece[THINGS.names[0]].to_pylist()]
     assert len(ids) == len(set(ids)) > 0

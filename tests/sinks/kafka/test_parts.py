@@ -30,7 +30,11 @@ def test_large_ones_follow_each_other() -> None:
 
 def test_each_split_is_in_one_transaction() -> None:
     """No split is left out, and none is in two parts."""
-    splits = [(p, at, at + 30_000) for p in range(7) for at in range(0, 30_000 * (p + 1), 30_000)]
+    splits = [
+        (p, offset, offset + 30_000)
+        for p in range(7)
+        for offset in range(0, 30_000 * (p + 1), 30_000)
+    ]
     numbers = [n for chain in chains(plan(*splits)) for part in chain for n in part]
     assert sorted(numbers) == list(range(len(splits)))
     assert chains(plan()) == []

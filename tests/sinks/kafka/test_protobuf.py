@@ -127,17 +127,17 @@ ROWS = st.fixed_dictionaries(VALUES).map(
 
 
 @cache
-def every() -> Any:
+def message_class() -> Any:
     """Compiles the class of messages of `Every` from its schema."""
     return protobuf_class(schema_text(SCHEMA, "any.Every"))
 
 
-def encoded(batch: pa.RecordBatch) -> list[bytes]:
+def encode_batch(batch: pa.RecordBatch) -> list[bytes]:
     """Encodes the message of each row."""
-    found: list[bytes] = records(
+    payloads: list[bytes] = records(
         [(batch[field.name], field.nullable) for field in batch.schema]
     ).to_pylist()
-    return found
+    return payloads
 
 
 def fill(message: Any, row: Mapping[str, Any], kind: Any) -> None:
@@ -151,11 +151,11 @@ def put(message: Any, name: str, value: Any, kind: Any) -> None:
     """Puts a value into a field."""
     part = getattr(message, name)
     if pa.types.is_map(kind):
-        for key, of in value:
+        for key, member in value:
             if pa.types.is_struct(kind.item_type):
-                fill(part[key], of, kind.item_type)
+                fill(part[key], member, kind.item_type)
             else:
-                part[key] = of
+                part[key] = member
     elif pa.types.is_list(kind):
         for item in value:
             if pa.types.is_struct(kind.value_type) or pa.types.is_timestamp(kind.value_type):
@@ -177,11 +177,11 @@ def fill_message(message: Any, value: Any, kind: Any) -> None:
         stamp(message, value)
 
 
-def stamp(message: Any, at: datetime) -> None:
+def stamp(message: Any, instant: datetime) -> None:
     """Puts an instant into a Timestamp."""
     message.seconds, message.nanos = (
-        pa.scalar(at).cast(pa.int64()).as_py() // 1_000_000,
-        at.microsecond * 1000,
+        pa.scalar(instant).cast(pa.int64()).as_py() // 1_000_000,
+        instant.microsecond * 1000,
     )
 
 
@@ -195,15 +195,16 @@ def test_every_byte_is_what_protobuf_writes(rows: list[dict[str, Any]], cut: int
     may be another order.
     """
     batch = pa.RecordBatch.from_pylist([*rows[:1] * cut, *rows], schema=SCHEMA).slice(cut)
-    expected = [every()() for _ in rows]
+    expected = [message_class()() for _ in rows]
     for message, row in zip(expected, rows, strict=True):
         fill(message, row, SCHEMA)
-    found, due = (
-        encoded(batch),
+    payloads, due = (
+        encode_batch(batch),
         [message.SerializeToString(deterministic=True) for message in expected],
     )
     assert [
-        every().FromString(octets).SerializeToString(deterministic=True) for octets in found
+        message_class().FromString(octets).SerializeToString(deterministic=True)
+        for octets in payloads
     ] == due
     alike = [
         octets
@@ -212,10 +213,10 @@ def test_every_byte_is_what_protobuf_writes(rows: list[dict[str, Any]], cut: int
     ]
     assert [
         octets
-        for octets, row in zip(found, rows, strict=True)
+        for octets, row in zip(payloads, rows, strict=True)
         if max(len(row["stock"]), len(row["places"])) < 2
     ] == alike
-    assert [*map(len, found)] == [*map(len, due)]
+    assert [*map(len, payloads)] == [*map(len, due)]
 
 
 @settings(max_examples=examples(50))
@@ -226,11 +227,11 @@ def test_windrow_reads_what_it_wrote(rows: list[dict[str, Any]]) -> None:
     """
     batch = pa.RecordBatch.from_pylist(rows, schema=SCHEMA)
     assert misfit({name: batch[name] for name in SCHEMA.names}) is None
-    found = protobuf_batch_decoder(every().DESCRIPTOR, EVERY).decode(
-        pa.array(encoded(batch), pa.binary()), "dead"
+    decoded = protobuf_batch_decoder(message_class().DESCRIPTOR, EVERY).decode(
+        pa.array(encode_batch(batch), pa.binary()), "dead"
     )
-    assert found.dead_reason.to_pylist() == []
-    assert repr(found.rows.to_pylist()) == repr(batch.to_pylist())
+    assert decoded.dead_reason.to_pylist() == []
+    assert repr(decoded.rows.to_pylist()) == repr(batch.to_pylist())
 
 
 def test_the_schema_says_what_columns_are() -> None:
@@ -382,10 +383,10 @@ def test_what_a_message_can_not_say(kind: pa.DataType, good: Any, bad: Any, says
     a longer one; other rows aren't in the way.
     """
     column = pa.array([bad, good, good, bad, bad], kind)
-    found = misfit({"id": pa.array(range(4)), "c": column.slice(1)})
-    assert found is not None
-    assert found[0].tolist() == [2, 3]
-    assert re.match(says, found[1])
+    misfits = misfit({"id": pa.array(range(4)), "c": column.slice(1)})
+    assert misfits is not None
+    assert misfits[0].tolist() == [2, 3]
+    assert re.match(says, misfits[1])
     assert misfit({"c": column.slice(1, 2)}) is None
 
 
@@ -400,7 +401,7 @@ def test_a_row_that_can_not_be_said_refuses_its_window(tmp_path: Path) -> None:
     """
     split = Split("shop.orders", 0, 10, 13)
     rows = pa.schema([pa.field("tags", pa.list_(pa.string()))])
-    made = KafkaStagerFactory(
+    split_stager = KafkaStagerFactory(
         RowLayout(rows, DEFAULT, "a"),
         encoder_of(value(("tags",)), staging=str(tmp_path)),
         window(0),
@@ -408,7 +409,7 @@ def test_a_row_that_can_not_be_said_refuses_its_window(tmp_path: Path) -> None:
     with pytest.raises(
         RefusedError, match=r"the value of a row can't be written as Protobuf: tags\[...\] is null"
     ) as refused:
-        made.add(
+        split_stager.add(
             pa.record_batch(
                 [pa.array([["a"], ["b", None], []], pa.list_(pa.string()))], schema=rows
             ),
@@ -419,7 +420,7 @@ def test_a_row_that_can_not_be_said_refuses_its_window(tmp_path: Path) -> None:
         0,
         11,
     )
-    made.discard()
+    split_stager.discard()
 
 
 def test_a_delete_has_no_value_to_say() -> None:
@@ -428,9 +429,9 @@ def test_a_delete_has_no_value_to_say() -> None:
     batch = pa.record_batch({"id": [1, 2, 3], "tags": tags, DELETED: [True, False, True]})
     encoder = encoder_of(value(("id", "tags")), key=value(("id",)), primary_key=("id",))
     assert encoder.misfit(batch) is None
-    wrong = batch.set_column(2, DELETED, pa.array([True, False, False]))
-    rows, why = encoder.misfit(wrong) or ([], "")
-    assert (list(rows), why) == (
+    tombstones = batch.set_column(2, DELETED, pa.array([True, False, False]))
+    rows, reason = encoder.misfit(tombstones) or ([], "")
+    assert (list(rows), reason) == (
         [2],
         (
             "the value of a row can't be written as Protobuf: tags is null, and a list or a map"
@@ -441,10 +442,10 @@ def test_a_delete_has_no_value_to_say() -> None:
 
 def test_instants_before_1970() -> None:
     """Their nanoseconds count forwards, as Timestamp has it."""
-    at = datetime(1969, 12, 31, 23, 59, 59, 999_999, UTC)
+    instant = datetime(1969, 12, 31, 23, 59, 59, 999_999, UTC)
     message = protobuf_class(
         schema_text(pa.schema([pa.field("at", pa.timestamp("us", "UTC"))]), "R")
     )()
-    (octets,) = records([(pa.array([at], pa.timestamp("us", "UTC")), True)]).to_pylist()
+    (octets,) = records([(pa.array([instant], pa.timestamp("us", "UTC")), True)]).to_pylist()
     message.ParseFromString(octets)
     assert (message.at.seconds, message.at.nanos) == (-1, 999_999_000)

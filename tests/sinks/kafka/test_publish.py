@@ -47,7 +47,7 @@ pytestmark = [pytest.mark.broker, pytest.mark.slow]
 ROWS = pa.schema([("k", pa.binary()), ("v", pa.string()), ("to", pa.string())])
 
 
-def staged(
+def stage_rows(
     sink: Any, rows: Sequence[tuple[bytes | None, str | None, str]]
 ) -> tuple[Receipt, list[Staged]]:
     """A window whose first split has these rows, one for each of its messages, and
@@ -56,17 +56,17 @@ def staged(
     planned = plan(sink, 0, (0, len(rows)))
     first, second = planned.splits
     stager = sink.stager(planned, 0, "a1")(first)
-    made = pa.record_batch(
+    batch = pa.record_batch(
         [pa.array(column, f.type) for column, f in zip(zip(*rows, strict=True), ROWS, strict=True)],
         schema=ROWS,
     )
     half = len(rows) // 2
     for part in (slice(0, half), slice(half, len(rows))):
         stager.add(
-            made.slice(part.start, part.stop - part.start),
+            batch.slice(part.start, part.stop - part.start),
             messages(first).slice(part.start, part.stop - part.start),
         )
-    done, found = stager.finish(), []
+    done, staged_splits = stager.finish(), []
     for split, rows_staged, words in ((first, done.rows, done.committables), (second, 0, ())):
         n = split.stop - split.start
         counts = split_counts(
@@ -79,8 +79,8 @@ def staged(
             checksums=Checksums(done.checksum if words else "0" * 16),
             rows=rows_staged,
         )
-        found.append(Staged(split, counts, words, ()))
-    return receipt(planned, found, 0, "a1"), found
+        staged_splits.append(Staged(split, counts, words, ()))
+    return receipt(planned, staged_splits, 0, "a1"), staged_splits
 
 
 def table(kafka: str, folder: Path, topics: Sequence[str], **more: Any) -> Any:
@@ -95,40 +95,40 @@ def table(kafka: str, folder: Path, topics: Sequence[str], **more: Any) -> Any:
         headers={"again": "v"},
         **more,
     )
-    made = KafkaBoth(ClusterConnection(kafka), options, ROWS)
-    made.prepare()
-    return made
+    sink = KafkaBoth(ClusterConnection(kafka), options, ROWS)
+    sink.prepare()
+    return sink
 
 
 def test_messages_are_what_the_form_says(kafka: str, tmp_path: Path) -> None:
     """Keys, values and headers to the byte, null and empty apart; each in its topic, in
     order, at the time of its message.
     """
-    one, two = create_topic(kafka, 3), create_topic(kafka, 1)
+    first_topic, second_topic = create_topic(kafka, 3), create_topic(kafka, 1)
     rows = [
-        (b"\x00k", "é", one),
-        (None, None, two),
-        (b"", "", one),
-        (b"k" * 9, "x" * 70_000, two),
-        (b"z", "last", one),
+        (b"\x00k", "é", first_topic),
+        (None, None, second_topic),
+        (b"", "", first_topic),
+        (b"k" * 9, "x" * 70_000, second_topic),
+        (b"z", "last", first_topic),
     ]
-    sink = table(kafka, tmp_path, [one, two], partitioner="fixed")
-    assert isinstance(sink.commit(*staged(sink, rows)), Done)
-    for topic in (one, two):
-        found = list(committed(kafka, topic))
-        wanted = [
+    sink = table(kafka, tmp_path, [first_topic, second_topic], partitioner="fixed")
+    assert isinstance(sink.commit(*stage_rows(sink, rows)), Done)
+    for topic in (first_topic, second_topic):
+        published = list(committed(kafka, topic))
+        expected = [
             (n, k, None if v is None else v.encode())
-            for n, (k, v, to) in enumerate(rows)
-            if to == topic
+            for n, (k, v, target) in enumerate(rows)
+            if target == topic
         ]
-        assert [(origin_of(m)[0][2], m.key(), m.value()) for m in found] == wanted
-        assert [dict(m.headers())["again"] for m in found] == [v for _, _, v in wanted]
-        assert {tuple(dict(m.headers())) for m in found} == {("windrow.origin", "again")}
-        assert {m.partition() for m in found} == {0}
-        own = {(m.timestamp()[1], origin_of(m)[1]) for m in found if origin_of(m)[0][2] == 1}
-        assert own <= {(1767312000001, "1767312000001")}
-    (held,) = sink.audit().rows_held(window(0))
-    assert (held.rows, held.lowest, held.highest) == (5, 0, 4)
+        assert [(origin_of(m)[0][2], m.key(), m.value()) for m in published] == expected
+        assert [dict(m.headers())["again"] for m in published] == [v for _, _, v in expected]
+        assert {tuple(dict(m.headers())) for m in published} == {("windrow.origin", "again")}
+        assert {m.partition() for m in published} == {0}
+        stamps = {(m.timestamp()[1], origin_of(m)[1]) for m in published if origin_of(m)[0][2] == 1}
+        assert stamps <= {(1767312000001, "1767312000001")}
+    (row_range,) = sink.audit().rows_held(window(0))
+    assert (row_range.rows, row_range.lowest, row_range.highest) == (5, 0, 4)
 
 
 @pytest.mark.parametrize("packs", ["uncompressed", "snappy", "zstd", "lz4"])
@@ -139,26 +139,31 @@ def test_a_topic_whose_broker_packs_batches_anew(kafka: str, tmp_path: Path, pac
     topic = create_topic(kafka, 1, {"compression.type": packs})
     sink = table(kafka, tmp_path, [topic])
     assert isinstance(
-        sink.commit(*staged(sink, [(b"%d" % n, "long" * 50, topic) for n in range(12_000)])), Done
+        sink.commit(*stage_rows(sink, [(b"%d" % n, "long" * 50, topic) for n in range(12_000)])),
+        Done,
     )
     assert [m.key() for m in committed(kafka, topic)] == [b"%d" % n for n in range(12_000)]
 
 
-def with_a_large_message(kafka: str, folder: Path) -> tuple[Any, str, Any]:
+def stage_large_message(kafka: str, folder: Path) -> tuple[Any, str, Any]:
     """A sink, its topic, and three staged rows, of which the topic doesn't take the second."""
     small = create_topic(kafka, 1, {"max.message.bytes": "20000"})
     sink = table(kafka, folder, [small])
     noise = "".join(random.Random(1).choices("abcdefghijklmnopqrstuvwxyz0123456789", k=60_000))
-    return sink, small, staged(sink, [(None, "a", small), (None, noise, small), (None, "b", small)])
+    return (
+        sink,
+        small,
+        stage_rows(sink, [(None, "a", small), (None, noise, small), (None, "b", small)]),
+    )
 
 
 def test_a_message_that_the_topic_does_not_take(kafka: str, tmp_path: Path) -> None:
     """It is named by where it was read from, and nothing of its split is visible; once
     the topic takes it, all of it is.
     """
-    sink, small, made = with_a_large_message(kafka, tmp_path)
+    sink, small, staged_window = stage_large_message(kafka, tmp_path)
     with pytest.raises(RefusedError, match="doesn't take the message of a row") as refused:
-        sink.commit(*made)
+        sink.commit(*staged_window)
     assert (refused.value.topic, refused.value.partition, refused.value.offset) == (
         "shop.orders",
         0,
@@ -178,9 +183,9 @@ def test_a_message_that_the_client_has_no_room_for(
     topic = create_topic(kafka, 1, {"max.message.bytes": "100000000"})
     sink = table(kafka, tmp_path, [topic], delivery=delivery)
     large = "b" * (MESSAGE_BYTES + more)
-    made = staged(sink, [(None, "a", topic), (b"k" * 20, large, topic)])
+    staged_window = stage_rows(sink, [(None, "a", topic), (b"k" * 20, large, topic)])
     with pytest.raises(RefusedError, match=r"more than 64 MiB.*shop\.orders\[0\]@1") as refused:
-        sink.commit(*made)
+        sink.commit(*staged_window)
     assert "Refuse such rows by a rule" in refused.value.do
     assert sink.look(window(0)) is None
 
@@ -191,32 +196,36 @@ def test_a_refused_message_is_named_though_its_transaction_breaks_first(
     """1 Messages are sent, and no report has come.  2 The topic refuses one: librdkafka breaks the
     transaction, then reports the message.  3 The broken transaction is seen before the report.
     """
-    check, seen, library = TransactionalProducer.refuse_broken, list[str](), send.sending_library()
+    check, broken_kinds, library = (
+        TransactionalProducer.refuse_broken,
+        list[str](),
+        send.sending_library(),
+    )
 
     class NoReportsYet:
         def queue_poll(self, queue: int, wait_ms: int) -> int | None:
-            return library.queue_poll(queue, wait_ms) if seen else None
+            return library.queue_poll(queue, wait_ms) if broken_kinds else None
 
         def __getattr__(self, name: str) -> Any:
             return getattr(library, name)
 
     monkeypatch.setattr(send, "sending_library", NoReportsYet)
 
-    def once_broken(transaction: TransactionalProducer) -> None:
+    def refuse_recorded(transaction: TransactionalProducer) -> None:
         deadline = time.monotonic() + 30
         try:
             while time.monotonic() < deadline:
                 check(transaction)
                 time.sleep(0.01)
         except ProducerError as broken:
-            seen.append(broken.kind)
+            broken_kinds.append(broken.kind)
             raise
 
-    monkeypatch.setattr(TransactionalProducer, "refuse_broken", once_broken)
-    sink, _, made = with_a_large_message(kafka, tmp_path)
+    monkeypatch.setattr(TransactionalProducer, "refuse_broken", refuse_recorded)
+    sink, _, staged_window = stage_large_message(kafka, tmp_path)
     with pytest.raises(RefusedError, match="doesn't take the message of a row") as refused:
-        sink.commit(*made)
-    assert (seen, refused.value.offset) == (["refused"], 1)
+        sink.commit(*staged_window)
+    assert (broken_kinds, refused.value.offset) == (["refused"], 1)
 
 
 def test_a_record_that_the_control_topic_does_not_take(
@@ -235,7 +244,7 @@ def test_a_record_that_the_control_topic_does_not_take(
         RefusedError,
         match=r"control topic .* doesn't take a record: .*too large.*Raise its max\.message\.bytes",
     ):
-        sink.commit(*staged(sink, [(None, "a", topic), (None, "b", topic)]))
+        sink.commit(*stage_rows(sink, [(None, "a", topic), (None, "b", topic)]))
     assert list(committed(kafka, topic)) == []
 
 
@@ -245,15 +254,15 @@ def test_a_staged_file_that_lost_bytes_publishes_nothing(kafka: str, tmp_path: P
     """
     topic = create_topic(kafka, 1)
     sink = table(kafka, tmp_path, [topic])
-    made = staged(sink, [(None, "a" * 50, topic), (None, "b" * 50, topic)])
+    staged_window = stage_rows(sink, [(None, "a" * 50, topic), (None, "b" * 50, topic)])
     (file,) = (tmp_path / "staging").rglob("*.arrow")
     content = file.read_bytes()
     file.write_bytes(content.replace(b"b" * 50, bytes(50)))
     with pytest.raises(RefusedError, match="isn't what was written"):
-        sink.commit(*made)
+        sink.commit(*staged_window)
     assert list(committed(kafka, topic)) == []
     file.write_bytes(content)
-    assert isinstance(sink.commit(*made), Done)
+    assert isinstance(sink.commit(*staged_window), Done)
     assert [m.value() for m in committed(kafka, topic)] == [b"a" * 50, b"b" * 50]
 
 
@@ -291,8 +300,8 @@ def test_a_split_that_fails_lets_no_other_begin(
     monkeypatch.setattr(transactions, "SMALL", 1)
     sink = sink_at(new_place(kafka, str(tmp_path / "staging")))
     sink.prepare()
-    made, begun = staged_receipt(sink, 0, dead=False), list[object]()
-    assert len(chains(made[0].plan)) == 2
+    staged_window, begun = staged_receipt(sink, 0, dead=False), list[object]()
+    assert len(chains(staged_window[0].plan)) == 2
 
     def unreachable() -> None:
         begun.append(None)
@@ -301,9 +310,9 @@ def test_a_split_that_fails_lets_no_other_begin(
     monkeypatch.setattr(store, "PARALLEL", 1)
     before_fence(sink, unreachable)
     with pytest.raises(UnreachableError, match="gone"):
-        sink.commit(*made)
+        sink.commit(*staged_window)
     assert len(begun) == 1
-    assert isinstance(sink.commit(*made), Done)
+    assert isinstance(sink.commit(*staged_window), Done)
 
 
 def test_a_receipt_in_several_chunks(
@@ -311,33 +320,33 @@ def test_a_receipt_in_several_chunks(
 ) -> None:
     """It is read back to the byte, by another process, too."""
     monkeypatch.setattr(control_records, "CHUNK_BYTES", 700)
-    place = new_place(kafka, str(tmp_path / "staging"))
-    sink = sink_at(place)
+    location = new_place(kafka, str(tmp_path / "staging"))
+    sink = sink_at(location)
     sink.prepare()
-    made, files = staged_receipt(sink, 0, dead=False)
-    done = sink.commit(made, files)
-    assert sink_at(place).look(window(0)) == done.committed
-    assert len(sink_at(place).receipt_text(made)) > 1400
+    window_receipt, files = staged_receipt(sink, 0, dead=False)
+    done = sink.commit(window_receipt, files)
+    assert sink_at(location).look(window(0)) == done.committed
+    assert len(sink_at(location).receipt_text(window_receipt)) > 1400
 
 
 def test_an_open_transaction_of_somebody_else_is_waited_for(kafka: str, tmp_path: Path) -> None:
     """What lies behind it in the control topic can't be seen: a split may be published
     already, so none is published until it is over.
     """
-    place = new_place(kafka, str(tmp_path / "staging"))
-    sink = sink_at(place)
+    location = new_place(kafka, str(tmp_path / "staging"))
+    sink = sink_at(location)
     sink.prepare()
-    other = OpenTransaction(kafka, sink.options.control)
-    other.send([Put(b"{}", key=b"strange")])
+    foreign_transaction = OpenTransaction(kafka, sink.options.control)
+    foreign_transaction.send([Put(b"{}", key=b"strange")])
     sink.control.patience = 1.0
-    made, files = staged_receipt(sink, 0, dead=False)
+    window_receipt, files = staged_receipt(sink, 0, dead=False)
     with pytest.raises(UnreachableError, match="can't be read to its end"):
-        sink.commit(made, files)
+        sink.commit(window_receipt, files)
     assert list(committed_now(kafka, sink)) == []
     assert sink.look(window(0)) is None
-    other.abort()
+    foreign_transaction.abort()
     sink.control.patience = 30.0
-    assert isinstance(sink.commit(made, files), Done)
+    assert isinstance(sink.commit(window_receipt, files), Done)
 
 
 def committed_now(kafka: str, sink: Any) -> list[Any]:
@@ -363,11 +372,11 @@ def test_who_looks_behind_a_commit_sees_it(
     """
     sink = at(new_place(kafka, str(tmp_path / "staging")), KafkaBoth)
     sink.prepare()
-    made, files = staged_receipt(sink, 0, dead=False)
-    after, looks, read = list[str](), list[object](), ControlTopic.read
+    window_receipt, files = staged_receipt(sink, 0, dead=False)
+    points, looks, read = list[str](), list[object](), ControlTopic.read
 
     def late(self: ControlTopic, *, to_end: bool = False) -> ControlState | None:
-        if not after or len(looks) == 3:
+        if not points or len(looks) == 3:
             return read(self, to_end=to_end)
         looks.append(None)
         if silent:
@@ -377,10 +386,10 @@ def test_who_looks_behind_a_commit_sees_it(
     monkeypatch.setattr(
         store,
         "crash_point",
-        lambda point: after.append(point) if point == "commit.after" else None,
+        lambda point: points.append(point) if point == "commit.after" else None,
     )
     monkeypatch.setattr(ControlTopic, "read", late)
-    assert isinstance(sink.commit(made, files), Done)
+    assert isinstance(sink.commit(window_receipt, files), Done)
     assert len(looks) == (1 if silent else 3)
 
 
@@ -393,32 +402,34 @@ def test_a_receipt_comes_behind_its_rows(
 
     The twin that doesn't wait tells of rows that nobody can read yet.
     """
-    place = new_place(kafka, str(tmp_path / "staging"))
-    sink = sink_at(place)
+    location = new_place(kafka, str(tmp_path / "staging"))
+    sink = sink_at(location)
     sink.prepare()
-    made, files = staged_receipt(sink, 0, dead=False)
+    window_receipt, files = staged_receipt(sink, 0, dead=False)
     topic, looked, ends = sink.options.topics[0], threading.Event(), topics.log_ends
 
-    def watched(questions: Any, asked: Any, level: ck.IsolationLevel) -> dict[tuple[str, int], int]:
-        found = ends(questions, asked, level)
+    def watch_ends(
+        questions: Any, partitions: Any, level: ck.IsolationLevel
+    ) -> dict[tuple[str, int], int]:
+        offset_ends = ends(questions, partitions, level)
         if level == ck.IsolationLevel.READ_COMMITTED:
             looked.set()
-        return found
+        return offset_ends
 
     monkeypatch.setattr(topics, "SEEN_SECONDS", 60.0)
-    monkeypatch.setattr(topics, "log_ends", watched)
+    monkeypatch.setattr(topics, "log_ends", watch_ends)
     if not waits:
         monkeypatch.setattr(SinkTopics, "wait_until_seen", lambda *_: looked.set())
-    other = OpenTransaction(kafka, topic)
-    other.send([Put(b"another's", 0, partition) for partition in range(2)])
+    open_transaction = OpenTransaction(kafka, topic)
+    open_transaction.send([Put(b"another's", 0, partition) for partition in range(2)])
     with ThreadPoolExecutor(1) as pool:
-        commit = pool.submit(sink.commit, made, files)
+        commit = pool.submit(sink.commit, window_receipt, files)
         try:
             assert looked.wait(60)
             if not waits:
                 assert isinstance(commit.result(60), Done)
-            assert (sink_at(place).look(window(0)) is None) is waits
+            assert (sink_at(location).look(window(0)) is None) is waits
         finally:
-            other.abort()
+            open_transaction.abort()
         assert isinstance(commit.result(60), Done)
-    assert sink_at(place).look(window(0)) is not None
+    assert sink_at(location).look(window(0)) is not None

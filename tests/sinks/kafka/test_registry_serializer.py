@@ -55,9 +55,9 @@ def test_under_which_subjects(
     with the id, whichever subject it is under.
     """
     schema_registry.register("another", "{}")
-    found = serializer(strategy).registered(ROWS, ["a", "b"], Registry(schema_registry.url))
+    registered = serializer(strategy).registered(ROWS, ["a", "b"], Registry(schema_registry.url))
     assert schema_registry.answer("GET", "/subjects", {}, None)[1] == ["another", *subjects]
-    assert found.encoded(BATCH).to_pylist() == [
+    assert registered.encoded(BATCH).to_pylist() == [
         b"\x00\x00\x00\x00\x02\x02",
         b"\x00\x00\x00\x00\x02\x01",
     ]
@@ -96,11 +96,11 @@ def test_a_schema_that_is_not_compatible(schema_registry: RegistryServer) -> Non
     """The registry judges that, and nothing is written that readers can't read; one
     that is down is asked again another time.
     """
-    told = (
+    refusal = (
         b'{"error_code": 409, "message": "Schema being registered is incompatible with an earlier'
         b' schema"}'
     )
-    schema_registry.faults = {"/subjects/a-value/versions": Fault(409, told)}
+    schema_registry.faults = {"/subjects/a-value/versions": Fault(409, refusal)}
     with pytest.raises(
         SpecError,
         match="refused the schema: 409: Schema being registered is incompatible",
@@ -115,7 +115,10 @@ def test_whether_it_would_be_taken(schema_registry: RegistryServer) -> None:
     """The doctor's question: it is put for each topic's subject, and nothing is
     registered; who may not register needs the schema there.
     """
-    registry, told = Registry(schema_registry.url, section="sink"), serializer(register=False)
+    registry, unregistered = (
+        Registry(schema_registry.url, section="sink"),
+        serializer(register=False),
+    )
     serializer().refuse_unregistrable(ROWS, ["a", "b"], registry)
     schema_registry.register("b-value", "{}")
     serializer().refuse_unregistrable(ROWS, ["a", "b"], registry)
@@ -129,9 +132,9 @@ def test_whether_it_would_be_taken(schema_registry: RegistryServer) -> None:
     ):
         serializer().refuse_unregistrable(ROWS, ["a", "b"], registry)
     with pytest.raises(SpecError, match="doesn't have the sink's schema under subject a-value"):
-        told.refuse_unregistrable(ROWS, ["a"], registry)
-    schema_registry.register("a-value", told.schema_of(ROWS))
-    told.refuse_unregistrable(ROWS, ["a"], registry)
+        unregistered.refuse_unregistrable(ROWS, ["a"], registry)
+    schema_registry.register("a-value", unregistered.schema_of(ROWS))
+    unregistered.refuse_unregistrable(ROWS, ["a"], registry)
     schema_registry.faults = {
         "/compatibility/subjects/a-value/versions": Fault(200, b'{"is_compatible": "maybe"}')
     }
@@ -183,10 +186,10 @@ def test_a_protobuf_message_says_which_it_is(schema_registry: RegistryServer) ->
     """Behind the id stands a byte 0, for the first message of the file; the registry is
     told that the schema is Protobuf's.
     """
-    found = serializer(written="protobuf-confluent").registered(
+    registered = serializer(written="protobuf-confluent").registered(
         ROWS, ["a"], Registry(schema_registry.url)
     )
-    assert found.encoded(BATCH).to_pylist() == [
+    assert registered.encoded(BATCH).to_pylist() == [
         b"\x00\x00\x00\x00\x01\x00\x08\x01",
         b"\x00\x00\x00\x00\x01\x00\x08" + b"\xff" * 9 + b"\x01",
     ]
@@ -226,14 +229,14 @@ def test_a_pipeline_writes_what_a_registry_has_the_schema_of(
         stage.json("run", stage.spec, "--window", hour(0))
     with SchemaRegistryClient({"url": schema_registry.url, "timeout": 10}) as client:
         read = deserializer(written, client, topic)
-        found = [
+        decoded = [
             (read(message.key(), KEY), read(message.value(), VALUE))
             for message in committed(kafka, topic)
         ]
         assert sorted(client.get_subjects()) == [f"{topic}-key", f"{topic}-value"]
-    assert sorted(value["id"] for _, value in found) == [0, 1, 2, 3]
+    assert sorted(value["id"] for _, value in decoded) == [0, 1, 2, 3]
     assert all(
-        key == {"id": value["id"]} and value["_topic"] == "shop.things" for key, value in found
+        key == {"id": value["id"]} and value["_topic"] == "shop.things" for key, value in decoded
     )
     assert stage.json("verify", stage.spec, "--deep")["findings"] == []
     assert sink_check(stage, 0)["level"] == "ok"

@@ -81,10 +81,10 @@ def test_every_type_comes_back(cut: int) -> None:
         assert list(json.loads(text)) == list(COLUMNS)
     for name, column in columns.items():
         kind = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
-        again = pa.array(
+        parsed = pa.array(
             [parse_json(text, pa.struct([(name, kind)]))[name] for text in texts], kind
         )
-        assert str(again.to_pylist()) == str(column.to_pylist()), name
+        assert str(parsed.to_pylist()) == str(column.to_pylist()), name
 
 
 @given(
@@ -97,9 +97,9 @@ def test_every_type_comes_back(cut: int) -> None:
 def test_an_instant_is_the_calendars(moments: list[int | None]) -> None:
     """Instants of all years are written as NumPy writes them."""
     column = pa.array(moments, pa.timestamp("us"))
-    wanted = [None if moment is None else str(np.datetime64(moment, "us")) for moment in moments]
-    assert [json.loads(text)["t"] for text in json_objects({"t": column}).to_pylist()] == wanted
-    zoned = [None if moment is None else f"{moment}Z" for moment in wanted]
+    expected = [None if moment is None else str(np.datetime64(moment, "us")) for moment in moments]
+    assert [json.loads(text)["t"] for text in json_objects({"t": column}).to_pylist()] == expected
+    zoned = [None if moment is None else f"{moment}Z" for moment in expected]
     assert [
         json.loads(text)["t"]
         for text in json_objects({"t": column.cast(pa.timestamp("us", "UTC"))}).to_pylist()

@@ -51,18 +51,18 @@ def test_a_time_that_no_message_can_have_is_refused(
     """The client takes 0 for none and would write the present: while the window is
     staged it is told where the row was read.
     """
-    made, times = (
+    encoder, times = (
         encoder_of(PlainSerializer("string", ("v",)), staging=str(tmp_path), time=time),
         [*LATER[:2], early, early],
     )
-    stager = KafkaStagerFactory(RowLayout(ROWS, DEFAULT, "a"), made, window(0))(SPLIT)
+    stager = KafkaStagerFactory(RowLayout(ROWS, DEFAULT, "a"), encoder, window(0))(SPLIT)
     read = messages(SPLIT)
-    at = read.schema.get_field_index("timestamp")
+    column_index = read.schema.get_field_index("timestamp")
     read = read.set_column(
-        at,
-        read.schema.field(at),
+        column_index,
+        read.schema.field(column_index),
         pa.array(times if time == "message" else LATER).cast(
-            read.schema.field(at).type, safe=False
+            read.schema.field(column_index).type, safe=False
         ),
     )
     with pytest.raises(RefusedError, match="1970") as refused:
@@ -77,8 +77,8 @@ def test_a_time_that_no_message_can_have_is_refused(
 
 def test_any_later_time_is_the_message_s() -> None:
     """Times are cut to milliseconds; a row without one gets the time of publishing."""
-    made = encoder_of(PlainSerializer("string", ("v",)), time="at")
-    assert made.encoded(rows(LATER), messages(SPLIT), window(0))["time"].to_pylist() == [
+    encoder = encoder_of(PlainSerializer("string", ("v",)), time="at")
+    assert encoder.encoded(rows(LATER), messages(SPLIT), window(0))["time"].to_pylist() == [
         1,
         NOW,
         1_767_225_600_000,

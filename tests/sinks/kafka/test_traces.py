@@ -23,7 +23,14 @@ from tests.sinks.kafka.hooks import before_fence, behind_messages
 from tests.sinks.kafka.recorded import RecordedKafka, record_the_wire, recorded
 from tests.sinks.kafka.twins import LookBeforeFence, NoRecord, RandomId
 from tests.sinks.kafka.world import at, new_place, sink_at
-from tests.sinks.traced import begun, commits, ended, killed, recorder, steps
+from tests.sinks.traced import (
+    commit_window,
+    is_killed,
+    join_process,
+    recorder,
+    start_process,
+    steps,
+)
 from tests.warm import stops
 from windrow.ingest.crashpoints import CrashPoint
 from windrow.ingest.kafka import producers
@@ -41,24 +48,26 @@ TRIES = 4
 
 
 @pytest.fixture
-def place(kafka: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+def location(kafka: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     """A prepared table, whose windows share their transactional ids."""
-    made = new_place(kafka, str(tmp_path / "staging"), pool=1)
-    sink_at(made).prepare()
+    location = new_place(kafka, str(tmp_path / "staging"), pool=1)
+    sink_at(location).prepare()
     record_the_wire(monkeypatch)
-    return made
+    return location
 
 
-def opened(place: str, recorder: Recorder, who: str, kind: type[Any] = RecordedKafka) -> Any:
+def open_recorded(
+    location: str, recorder: Recorder, who: str, kind: type[Any] = RecordedKafka
+) -> Any:
     """Opens a run's sink, recorded."""
-    return at(place, kind).listened_to(recorder, who)
+    return at(location, kind).listen(recorder, who)
 
 
-def run(place: str, recorder: Recorder, who: str, crash: str = "") -> None:
+def run(location: str, recorder: Recorder, who: str, crash: str = "") -> None:
     """Runs window 0 in a process of its own."""
     os.environ["WINDROW_CRASH"] = crash
     record_the_wire(pytest.MonkeyPatch())
-    commits(opened(place, recorder, who))
+    commit_window(open_recorded(location, recorder, who))
 
 
 def patient(name: str) -> Scenario:
@@ -70,22 +79,22 @@ def patient(name: str) -> Scenario:
     )
 
 
-def follows(recorder: Recorder, scenario: str = "one window twice") -> list[Event]:
+def follow_recorded(recorder: Recorder, scenario: str = "one window twice") -> list[Event]:
     """The trace, once the model has followed all of it."""
-    return traced.follows(FencedIds(), recorder, patient(scenario))
+    return traced.follow_trace(FencedIds(), recorder, patient(scenario))
 
 
 def refused(recorder: Recorder) -> Sequence[Event]:
     """Returns the steps of the trace that the model can't follow."""
-    return traces.refused(FencedIds(), patient("one window twice"), recorder.trace())
+    return traces.refused_events(FencedIds(), patient("one window twice"), recorder.trace())
 
 
-def test_one_run_is_followed(place: str, recorder: Recorder) -> None:
+def test_one_run_is_followed(location: str, recorder: Recorder) -> None:
     """Glance; fence, look, write for each split; look and wait; fence, look, write the receipt."""
-    sink = opened(place, recorder, "A")
-    assert isinstance(commits(sink), Done)
+    sink = open_recorded(location, recorder, "A")
+    assert isinstance(commit_window(sink), Done)
     split = ["init", "control", "send", "end"]
-    assert [name for _, name, _ in steps(follows(recorder))] == [
+    assert [name for _, name, _ in steps(follow_recorded(recorder))] == [
         "glance",
         *split,
         *split,
@@ -96,90 +105,90 @@ def test_one_run_is_followed(place: str, recorder: Recorder) -> None:
 
 
 def test_splits_at_the_same_time_are_followed(
-    place: str, recorder: Recorder, monkeypatch: pytest.MonkeyPatch
+    location: str, recorder: Recorder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A look after a fence waits until the other transaction is decided, if it has written."""
     monkeypatch.setattr(store, "PARALLEL", 2)
-    assert isinstance(commits(opened(place, recorder, "A")), Done)
-    follows(recorder)
+    assert isinstance(commit_window(open_recorded(location, recorder, "A")), Done)
+    follow_recorded(recorder)
 
 
 @pytest.mark.parametrize("where", ["before a fence", "behind messages", "before the receipt"])
-def test_a_race_is_followed(place: str, recorder: Recorder, where: str) -> None:
+def test_a_race_is_followed(location: str, recorder: Recorder, where: str) -> None:
     """B runs from beginning to end before A's first fence, when A's rows are written,
     or before A's receipt; A hears of it.
     """
-    first = opened(place, recorder, "A")
+    first = open_recorded(location, recorder, "A")
 
     def turn() -> None:
-        ended(begun(run, place, recorder, "B"))
+        join_process(start_process(run, location, recorder, "B"))
 
     if where == "behind messages":
         behind_messages(first, turn)
     else:
         before_fence(first, turn, of_receipt=where == "before the receipt")
-    assert isinstance(commits(first), AlreadyDone)
-    told = steps(follows(recorder))
-    assert (("A", "send", "fenced") in told) is (where == "behind messages")
-    assert told[-1] == ("A", "control", "B")
+    assert isinstance(commit_window(first), AlreadyDone)
+    run_steps = steps(follow_recorded(recorder))
+    assert (("A", "send", "fenced") in run_steps) is (where == "behind messages")
+    assert run_steps[-1] == ("A", "control", "B")
 
 
-def test_two_windows_are_followed(place: str, recorder: Recorder) -> None:
+def test_two_windows_are_followed(location: str, recorder: Recorder) -> None:
     """The splits of B's window are published; A's window comes before its receipt."""
-    first, second = opened(place, recorder, "A"), opened(place, recorder, "B")
-    dying = opened(place, recorder, "B")
+    first, second = open_recorded(location, recorder, "A"), open_recorded(location, recorder, "B")
+    dying = open_recorded(location, recorder, "B")
     before_fence(dying, lambda: pytest.fail("it dies before the receipt"), of_receipt=True)
     with pytest.raises(pytest.fail.Exception):
-        commits(dying, window=1)
+        commit_window(dying, window=1)
     recorder.file.write_text("")
-    commits(first)
-    commits(second, window=1)
-    assert [(e.who, e.said) for e in follows(recorder, "two windows") if e.said] == [
+    commit_window(first)
+    commit_window(second, window=1)
+    assert [(e.who, e.outcome) for e in follow_recorded(recorder, "two windows") if e.outcome] == [
         ("A", "Done"),
         ("B", "Done"),
     ]
 
 
 @pytest.mark.parametrize("point", ["split.before", "split.after", "commit.before", "commit.after"])
-def test_a_kill_is_followed(place: str, recorder: Recorder, point: CrashPoint) -> None:
+def test_a_kill_is_followed(location: str, recorder: Recorder, point: CrashPoint) -> None:
     """A is killed right before or behind a commit; B ends what A left open, and finds
     what is decided.
     """
-    assert killed(run, place, recorder, "A", f"{point}:kill")
-    sink = opened(place, recorder, "B")
+    assert is_killed(run, location, recorder, "A", f"{point}:kill")
+    sink = open_recorded(location, recorder, "B")
     if point.endswith("after"):  # the broker answers a commit before its markers are in the logs
         for topic in (*sink.options.topics, sink.options.control):
             until_decided(sink.connection.servers, topic)
-    assert isinstance(commits(sink), AlreadyDone if point == "commit.after" else Done)
-    told = steps(follows(recorder))
-    first = next(n for n, (who, _, _) in enumerate(told) if who == "B")
-    fences = [name for _, name, _ in told[first + 1 : first + 4]]
+    assert isinstance(commit_window(sink), AlreadyDone if point == "commit.after" else Done)
+    run_steps = steps(follow_recorded(recorder))
+    first = next(n for n, (who, _, _) in enumerate(run_steps) if who == "B")
+    fences = [name for _, name, _ in run_steps[first + 1 : first + 4]]
     assert (fences == ["init"] * 3) is point.endswith("before")
 
 
 @pytest.mark.parametrize("point", ["split.before", "commit.before"])
-def test_a_zombie_is_followed(place: str, recorder: Recorder, point: CrashPoint) -> None:
+def test_a_zombie_is_followed(location: str, recorder: Recorder, point: CrashPoint) -> None:
     """A is stopped before a commit, and B commits the window; A wakes, its commit is
     refused, and it finds B's receipt.
     """
-    first = begun(run, place, recorder, "A", f"{point}:stop")
+    first = start_process(run, location, recorder, "A", f"{point}:stop")
     try:
         assert stops(first)
-        assert isinstance(commits(opened(place, recorder, "B")), Done)
+        assert isinstance(commit_window(open_recorded(location, recorder, "B")), Done)
         os.kill(first.pid or 0, signal.SIGCONT)
-        assert ended(first) == 0
+        assert join_process(first) == 0
     finally:
         first.kill()
         first.join(60)
-    told = steps(follows(recorder))
-    assert ("A", "end", "fenced") in told
-    assert told[-1] == ("A", "control", "B")
+    run_steps = steps(follow_recorded(recorder))
+    assert ("A", "end", "fenced") in run_steps
+    assert run_steps[-1] == ("A", "control", "B")
 
 
 @pytest.mark.parametrize("arrives", [True, False], ids=["arrived", "never"])
 @pytest.mark.parametrize("number", [0, 2], ids=["of a split", "of the receipt"])
 def test_a_lost_answer_is_followed(
-    place: str, recorder: Recorder, monkeypatch: pytest.MonkeyPatch, number: int, arrives: bool
+    location: str, recorder: Recorder, monkeypatch: pytest.MonkeyPatch, number: int, arrives: bool
 ) -> None:
     """Whether the commit arrived or not, the sink fences again, and writes what isn't there."""
     commit_, commits_ = TransactionalProducer.commit, count()
@@ -193,71 +202,71 @@ def test_a_lost_answer_is_followed(
         raise ProducerError("failed", "the answer was lost", unanswered=True)
 
     monkeypatch.setattr(TransactionalProducer, "commit", losing)
-    assert isinstance(commits(opened(place, recorder, "A")), Done)
-    ends = [e.reply for e in follows(recorder) if e.name == "end"]
+    assert isinstance(commit_window(open_recorded(location, recorder, "A")), Done)
+    ends = [e.reply for e in follow_recorded(recorder) if e.name == "end"]
     assert ends == ["ok"] * number + ["unknown"] + ["ok"] * (3 - number - arrives)
 
 
 def test_a_commit_that_is_asked_for_again_is_one(
-    place: str, recorder: Recorder, monkeypatch: pytest.MonkeyPatch
+    location: str, recorder: Recorder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It takes longer than the client waits for one answer, and is waited for again."""
     monkeypatch.setattr(producers, "CALL_SECONDS", 0.0)
     calls, retried = list[bool](), TransactionalProducer.retried
 
     def counted(producer: TransactionalProducer, call: Any, *, commits: bool = False) -> Any:
-        def again() -> Any:
+        def call_again() -> Any:
             calls.append(commits)
             return call()
 
-        return retried(producer, again, commits=commits)
+        return retried(producer, call_again, commits=commits)
 
     monkeypatch.setattr(TransactionalProducer, "retried", counted)
-    assert isinstance(commits(opened(place, recorder, "A")), Done)
-    assert [e.reply for e in follows(recorder) if e.name == "end"] == ["ok"] * 3
+    assert isinstance(commit_window(open_recorded(location, recorder, "A")), Done)
+    assert [e.reply for e in follow_recorded(recorder) if e.name == "end"] == ["ok"] * 3
     assert sum(calls) > 3
 
 
 # --------------------------------------------------------------------------------------------------
 
 
-def test_a_look_before_the_fence_is_not_followed(place: str, recorder: Recorder) -> None:
+def test_a_look_before_the_fence_is_not_followed(location: str, recorder: Recorder) -> None:
     """The model fences first, and this twin looks first."""
-    commits(opened(place, recorder, "A", recorded(LookBeforeFence)))
+    commit_window(open_recorded(location, recorder, "A", recorded(LookBeforeFence)))
     first, *_ = refused(recorder)
-    assert (first.who, first.name, first.at) == ("A", "control", None)
+    assert (first.who, first.name, first.target) == ("A", "control", None)
 
 
-def test_an_id_of_ones_own_is_not_followed(place: str, recorder: Recorder) -> None:
+def test_an_id_of_ones_own_is_not_followed(location: str, recorder: Recorder) -> None:
     """The model fences an id that all attempts share."""
-    commits(opened(place, recorder, "A", recorded(RandomId)))
+    commit_window(open_recorded(location, recorder, "A", recorded(RandomId)))
     first, *_ = refused(recorder)
     assert first.name == "init"
-    assert "part" not in str(first.at)
+    assert "part" not in str(first.target)
 
 
-def test_rows_without_their_record_are_not_followed(place: str, recorder: Recorder) -> None:
+def test_rows_without_their_record_are_not_followed(location: str, recorder: Recorder) -> None:
     """The model sends both in one transaction."""
-    commits(opened(place, recorder, "A", recorded(NoRecord)))
+    commit_window(open_recorded(location, recorder, "A", recorded(NoRecord)))
     first, *_ = refused(recorder)
-    assert (first.name, first.at) == ("send", "part 0: ")
+    assert (first.name, first.target) == ("send", "part 0: ")
 
 
-def test_a_receipt_before_its_rows_is_not_followed(place: str, recorder: Recorder) -> None:
+def test_a_receipt_before_its_rows_is_not_followed(location: str, recorder: Recorder) -> None:
     """The model waits until readers see the rows."""
-    sink = opened(place, recorder, "A")
+    sink = open_recorded(location, recorder, "A")
     sink.topics.wait_until_seen = lambda _: None
-    commits(sink)
+    commit_window(sink)
     first, *_ = refused(recorder)
-    assert (first.name, first.at) == ("init", "table")
+    assert (first.name, first.target) == ("init", "table")
 
 
 def test_a_run_that_leaves_open_what_a_dead_one_left_is_not_followed(
-    place: str, recorder: Recorder, monkeypatch: pytest.MonkeyPatch
+    location: str, recorder: Recorder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The model ends it before it publishes anything."""
-    assert killed(run, place, recorder, "A", "split.before:kill")
+    assert is_killed(run, location, recorder, "A", "split.before:kill")
     monkeypatch.setattr(sinks, "abort_open", lambda *_: None)
-    commits(opened(place, recorder, "B"))
+    commit_window(open_recorded(location, recorder, "B"))
     first, *_ = refused(recorder)
-    assert (first.who, first.name, first.at) == ("B", "init", "part 0")
+    assert (first.who, first.name, first.target) == ("B", "init", "part 0")

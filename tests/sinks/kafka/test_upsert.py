@@ -80,12 +80,12 @@ def world(
                     {"id": key, "size": size, "name": None if size % 2 else f"n{size}"}
                 ).encode()
             )
-            at = START + timedelta(hours=5 + number, seconds=second)
+            instant = START + timedelta(hours=5 + number, seconds=second)
             stage.broker.produce(
                 TopicPartition("shop.things", partition),
                 value,
                 key=b'{"id": %d}' % key,
-                timestamp=at,
+                timestamp=instant,
             )
     stage.write()
     spec = Path(stage.spec).read_text().replace('decode: {schema: "schema.py:Thing"}', DECODE)
@@ -101,8 +101,8 @@ def world(
 
 def rows(stage: Stage) -> dict[int, Any]:
     """The rows of the Delta table by key."""
-    held = DeltaTable(str(stage.folder / "lake" / "table")).to_pyarrow_table().to_pylist()
-    return {row["id"]: {name: row[name] for name in ("id", "size", "name")} for row in held}
+    rows = DeltaTable(str(stage.folder / "lake" / "table")).to_pyarrow_table().to_pylist()
+    return {row["id"]: {name: row[name] for name in ("id", "size", "name")} for row in rows}
 
 
 @pytest.mark.some(1)
@@ -122,8 +122,8 @@ def test_a_fold_of_the_topic_is_the_table(
     asks += f", registry: {{url: '{schema_registry.url}'}}" if form != "json" else ""
     topic, spec, table = world(stage, kafka, asks)
     for number in (5, 6):
-        for each in (spec, table):
-            stage.json("run", each, "--window", hour(number))
+        for pipeline_spec in (spec, table):
+            stage.json("run", pipeline_spec, "--window", hour(number))
     folded: dict[int, Any] = {}
     places: dict[int, set[int | None]] = {}
     deletes = 0
@@ -137,7 +137,7 @@ def test_a_fold_of_the_topic_is_the_table(
     assert {key: value for key, value in folded.items() if value is not None} == rows(stage)
     assert sorted(rows(stage)) == [1, 3, 4, 9]
     assert deletes == 5
-    assert all(len(found) == 1 for found in places.values())
+    assert all(len(partitions) == 1 for partitions in places.values())
     assert stage.json("verify", spec, "--deep")["findings"] == []
     refused = stage.json("run", spec, "--window", hour(4), code=1)
     assert "can't be published after window" in refused["error"]["message"]
@@ -152,15 +152,15 @@ def test_other_messages_than_were_published_are_found(
     it; only where all is read back.
     """
     _, spec, _ = world(stage, kafka, "transaction_timeout: 1m")
-    monkeypatch.setattr(ArrowWriter, "write", noting_another(ArrowWriter.write))
+    monkeypatch.setattr(ArrowWriter, "write", record_wrong_checksum(ArrowWriter.write))
     stage.json("run", spec, "--window", hour(5))
     assert stage.json("verify", spec)["findings"] == []
-    found = stage.json("verify", spec, "--deep", code=1)["findings"]
-    assert [f["level"] for f in found] == ["wrong", "wrong"]
-    assert all("the messages are not those that were committed" in f["what"] for f in found)
+    findings = stage.json("verify", spec, "--deep", code=1)["findings"]
+    assert [f["level"] for f in findings] == ["wrong", "wrong"]
+    assert all("the messages are not those that were committed" in f["what"] for f in findings)
 
 
-def noting_another(write: Any) -> Any:
+def record_wrong_checksum(write: Any) -> Any:
     """A broken twin, which records a wrong checksum of a batch."""
 
     def twin(form: Any, rows: pa.Table) -> None:
@@ -184,14 +184,18 @@ def test_what_compaction_took_is_not_lost(
         stage.json("run", spec, "--window", hour(number))
     read = KafkaAudit.messages
 
-    def compacted(audit: KafkaAudit, window: Any) -> Any:
+    def read_compacted(audit: KafkaAudit, window: Any) -> Any:
         last = {message.key(): message.offset() for _, _, message in read(audit, window)}
-        return (seen for seen in read(audit, window) if last[seen[2].key()] == seen[2].offset())
+        return (
+            read_message
+            for read_message in read(audit, window)
+            if last[read_message[2].key()] == read_message[2].offset()
+        )
 
-    monkeypatch.setattr(KafkaAudit, "messages", compacted)
-    for asked in ((), ("--deep",)):
-        found = stage.json("verify", spec, *asked, code=int(level == "wrong"))["findings"]
-        assert {f["level"] for f in found} == {level}
+    monkeypatch.setattr(KafkaAudit, "messages", read_compacted)
+    for flags in ((), ("--deep",)):
+        findings = stage.json("verify", spec, *flags, code=int(level == "wrong"))["findings"]
+        assert {f["level"] for f in findings} == {level}
 
 
 @pytest.mark.broker
@@ -221,9 +225,9 @@ def test_a_delete_has_a_key_and_no_value() -> None:
         key=PlainSerializer("json", ("id",)),
         primary_key=("id",),
     )
-    found = encoder.encoded(batch, messages(Split("t", 0, 0, 2)), window(0))
-    assert found["key"].to_pylist() == [b'{"id":1}', b'{"id":2}']
-    assert found["value"].to_pylist() == [b'{"id":1,"size":5}', None]
+    columns = encoder.encoded(batch, messages(Split("t", 0, 0, 2)), window(0))
+    assert columns["key"].to_pylist() == [b'{"id":1}', b'{"id":2}']
+    assert columns["value"].to_pylist() == [b'{"id":1,"size":5}', None]
 
 
 @pytest.mark.parametrize(

@@ -39,10 +39,10 @@ class _Twin(KafkaBoth):
 class _LooksBefore(FencedStore):
     @contextmanager
     def writing(self) -> Iterator[KafkaState]:
-        before = self.table.control.read(to_end=True) or ControlState()
+        old_state = self.table.control.read(to_end=True) or ControlState()
         self.table.meanwhile()  # type: ignore[attr-defined]
         with super().writing() as state:
-            yield self.state(state.transaction, before)
+            yield self.state(state.transaction, old_state)
 
 
 class LookBeforeFence(_Twin):
@@ -126,6 +126,6 @@ class RecordFirst(_Twin):
 
 
 TWINS: Mapping[str, Callable[[str], Any]] = {
-    twin.__name__: lambda place, twin=twin: at(place, twin)
+    twin.__name__: lambda location, twin=twin: at(location, twin)
     for twin in (LookBeforeFence, RandomId, NoRecord)
 }

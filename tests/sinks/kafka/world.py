@@ -72,30 +72,30 @@ def new_place(bootstrap: str, staging: str, partitions: int = 2, **more: Any) ->
     )
 
 
-def sink_at(place: str) -> Any:
+def sink_at(location: str) -> Any:
     """Opens the table at a place, as another process does."""
-    return at(place, KafkaBoth)
+    return at(location, KafkaBoth)
 
 
-def at(place: str, kind: type[KafkaBoth], **more: Any) -> Any:
+def at(location: str, kind: type[KafkaBoth], **more: Any) -> Any:
     """Opens the table at a place as a sink of this kind, with more options."""
-    said = json.loads(place)
+    options = json.loads(location)
     return kind(
-        ClusterConnection(said["servers"]),
-        options_of(said["topic"], said["staging"], **said["more"], **more),
+        ClusterConnection(options["servers"]),
+        options_of(options["topic"], options["staging"], **options["more"], **more),
         ROWS,
     )
 
 
 def pieces(sink: Any) -> list[pa.Table]:
     """Reads all visible rows, a piece per target partition, window and source partition."""
-    found: dict[tuple[Any, ...], list[dict[str, Any]]] = defaultdict(list)
+    rows_by_piece: dict[tuple[Any, ...], list[dict[str, Any]]] = defaultdict(list)
     for topic in sink.options.topics:
         for message in committed(sink.connection.servers, topic):
             row = row_of(sink, message)
-            by = tuple(row[sink.metadata[name]] for name in ("window", "topic", "partition"))
-            found[topic, message.partition(), *by].append(row)
-    return [_table(sink, rows) for _, rows in sorted(found.items())]
+            piece = tuple(row[sink.metadata[name]] for name in ("window", "topic", "partition"))
+            rows_by_piece[topic, message.partition(), *piece].append(row)
+    return [_table(sink, rows) for _, rows in sorted(rows_by_piece.items())]
 
 
 Place = tuple[str, int, int]
@@ -114,23 +114,25 @@ def _origin(message: ck.Message) -> list[str]:
 
 def header(message: ck.Message, name: str) -> bytes | None:
     """The one header of that name."""
-    (found,) = (value for key, value in message.headers() or () if key == name)
-    return cast("bytes | None", found)
+    (octets,) = (value for key, value in message.headers() or () if key == name)
+    return cast("bytes | None", octets)
 
 
 def row_of(sink: Any, message: ck.Message) -> dict[str, Any]:
     """Turns a message into its row."""
-    value, (place, time) = (
+    value, (position, time) = (
         parse_json(message.value() or b"{}", pa.struct(list(sink.schema))),
         origin_of(message),
     )
     row = dict(value)
-    said: dict[str, Any] = dict(zip(("topic", "partition", "offset"), place, strict=True))
-    said["timestamp"] = from_header(time.encode() or None, TYPES["timestamp"])
-    said["window"] = _origin(message)[1]
+    metadata: dict[str, Any] = dict(zip(("topic", "partition", "offset"), position, strict=True))
+    metadata["timestamp"] = from_header(time.encode() or None, TYPES["timestamp"])
+    metadata["window"] = _origin(message)[1]
     for name, column in sink.metadata.items():
         row[column] = (
-            said[name] if name in said else from_header(header(message, column), TYPES[name])
+            metadata[name]
+            if name in metadata
+            else from_header(header(message, column), TYPES[name])
         )
     return row
 
@@ -161,27 +163,29 @@ def committed(bootstrap: str, topic: str) -> Iterator[ck.Message]:
         }
     )
     try:
-        left = set(consumer.list_topics(topic, SECONDS).topics[topic].partitions)
-        consumer.assign([ck.TopicPartition(topic, partition, 0) for partition in left])
-        while left:
+        remaining = set(consumer.list_topics(topic, SECONDS).topics[topic].partitions)
+        consumer.assign([ck.TopicPartition(topic, partition, 0) for partition in remaining])
+        while remaining:
             batch = arrived(consumer, SECONDS)
             if not batch:
-                what = f"nothing came of {topic}, partitions {sorted(left)}, for {SECONDS} s"
-                raise TimeoutError(what)
+                timeout_message = (
+                    f"nothing came of {topic}, partitions {sorted(remaining)}, for {SECONDS} s"
+                )
+                raise TimeoutError(timeout_message)
             for message in batch:
                 if message.error() is None:
                     yield message
                 elif message.error().code() == ck.KafkaError._PARTITION_EOF:
-                    left.discard(message.partition())
+                    remaining.discard(message.partition())
                 else:
                     raise ck.KafkaException(message.error())
     finally:
         consumer.close()
 
 
-def report(place: str, numbers: range) -> Report:
+def report(location: str, numbers: range) -> Report:
     """Runs the checker on all windows of the table at a place."""
-    sink = sink_at(place)
+    sink = sink_at(location)
     receipts = [c.receipt for c in sink.receipts()]
     return check(
         produced(numbers),

@@ -24,13 +24,13 @@ class _Stopping(RandomId):
         crash_point("split.before")
 
 
-def random_id(place: str) -> Any:
+def random_id(location: str) -> Any:
     """What a dead run left open ends by the broker's clock alone."""
-    return at(place, _Stopping, timeout=timedelta(seconds=10))
+    return at(location, _Stopping, timeout=timedelta(seconds=10))
 
 
-def record_first(place: str) -> Any:
-    return at(place, RecordFirst)
+def record_first(location: str) -> Any:
+    return at(location, RecordFirst)
 
 
 class KafkaWorld(SinkWorld):
@@ -43,19 +43,19 @@ class KafkaWorld(SinkWorld):
     more: ClassVar[Mapping[str, Any]] = {}
     twins = (random_id,)
 
-    def place(self, folder: Path, server: Any) -> str:
+    def new_location(self, folder: Path, server: Any) -> str:
         return new_place(server, str(folder / "staging"), **self.more)
 
     @contextmanager
     def placed(self, folder: Path) -> Iterator[str]:
-        with servers.kafka(folder, **self.more) as place:
-            yield place
+        with servers.kafka(folder, **self.more) as location:
+            yield location
 
-    def made(self, place: str, rows: pa.Schema, metadata: Mapping[str, str]) -> Any:
-        return at(place, KafkaBoth)
+    def make_sink(self, location: str, rows: pa.Schema, metadata: Mapping[str, str]) -> Any:
+        return at(location, KafkaBoth)
 
-    def twin_at(self, place: str, twin: str) -> Any:
-        return self.by_name[twin](place)
+    def twin_at(self, location: str, twin: str) -> Any:
+        return self.by_name[twin](location)
 
     def pieces(self, sink: Any) -> list[pa.Table]:
         return pieces(sink)

@@ -85,7 +85,11 @@ class RecordedCursor(psycopg.Cursor[Any]):
             except psycopg.OperationalError:
                 reply("unknown" if name == "send_commit" else "gone")
                 raise
-            reply({"look": self._held(run.window), "insert": "all", "send_commit": "ok"}[name])
+            reply(
+                {"look": self._newest_attempt(run.window), "insert": "all", "send_commit": "ok"}[
+                    name
+                ]
+            )
         return done
 
     @contextmanager
@@ -110,12 +114,14 @@ class RecordedCursor(psycopg.Cursor[Any]):
             return False
         return True
 
-    def _held(self, window: str) -> str | None:
+    def _newest_attempt(self, window: str) -> str | None:
         """The attempt of the window's newest receipt, which has just been asked for."""
-        found = self.pgresult
-        if found is None:
+        pg_result = self.pgresult
+        if pg_result is None:
             return None
-        rows = [(found.get_value(n, 0), found.get_value(n, 1)) for n in range(found.ntuples)]
+        rows = [
+            (pg_result.get_value(n, 0), pg_result.get_value(n, 1)) for n in range(pg_result.ntuples)
+        ]
         return next(
             (
                 from_json(text.decode(), Receipt).attempt
@@ -155,15 +161,15 @@ class RecordedPostgres(Recorded):
     """Before the sink, with or without a primary key."""
 
     def commit_dead(self, plan: Plan, attempt: str, staged: Sequence[Staged]) -> None:
-        before = _RUN.set(None)  # whoever runs this one in its turn may be at its own commit
+        token = _RUN.set(None)  # whoever runs this one in its turn may be at its own commit
         try:
             super().commit_dead(plan, attempt, staged)
         finally:
-            _RUN.reset(before)
+            _RUN.reset(token)
 
     def commit(self, receipt: Receipt, staged: Sequence[Staged]) -> Outcome:
-        before = _RUN.set(Run(self.recorder, self.who, receipt.window.key))
+        token = _RUN.set(Run(self.recorder, self.who, receipt.window.key))
         try:
             return super().commit(receipt, staged)
         finally:
-            _RUN.reset(before)
+            _RUN.reset(token)

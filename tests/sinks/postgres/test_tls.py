@@ -42,8 +42,8 @@ REFUSED = [
 
 @pytest.fixture
 def port(database: str) -> Iterator[int]:
-    with tls_port(_socket(database)) as at:
-        yield at
+    with tls_port(_socket(database)) as listening_port:
+        yield listening_port
 
 
 def _socket(database: str) -> str:
@@ -59,8 +59,8 @@ def ledgers() -> Iterator[list[Database]]:
     """Those whose connections, which are kept, the test's end closes."""
     opened: list[Database] = []
     yield opened
-    for one in opened:
-        one.engine.dispose()
+    for database in opened:
+        database.engine.dispose()
 
 
 def test_table_and_ledger_by_tls(
@@ -95,10 +95,10 @@ def test_a_server_that_is_not_trusted_is_refused(
     url = _by_tls(database, host, port, ca)
     ledgers.append(open_database(url))
     for come in (_read_table, _write_table, _read_ledger):
-        with pytest.raises(SpecError, match="isn't trusted") as told:
+        with pytest.raises(SpecError, match="isn't trusted") as raised:
             come(url)
-        assert says in told.value.what
-        assert advice in told.value.do
+        assert says in raised.value.what
+        assert advice in raised.value.do
 
 
 def test_a_server_without_tls_is_refused(database: str, ledgers: list[Database]) -> None:
@@ -107,9 +107,9 @@ def test_a_server_without_tls_is_refused(database: str, ledgers: list[Database])
         url = _by_tls(database, "127.0.0.1", port, "broker.pem")
         ledgers.append(open_database(url))
         for come in (_read_table, _write_table, _read_ledger):
-            with pytest.raises(SpecError, match="does not support SSL") as told:
+            with pytest.raises(SpecError, match="does not support SSL") as raised:
                 come(url)
-            assert "ssl=on" in told.value.do
+            assert "ssl=on" in raised.value.do
 
 
 def _read_table(url: str) -> None:

@@ -16,12 +16,12 @@ from typing import Any
 import psycopg
 import pytest
 
-from tests.protocols.traces import Event, Recorder, refused
+from tests.protocols.traces import Event, Recorder, refused_events
 from tests.protocols.transaction import Transaction
 from tests.sinks import traced
 from tests.sinks.postgres.recorded import HELD_UP, RecordedPostgres, record_the_wire
 from tests.sinks.postgres.twins import locks_nothing
-from tests.sinks.traced import Make, SharedTraces, commits, recorded, recorder
+from tests.sinks.traced import Make, SharedTraces, commit_window, record_sink, recorder
 from tests.sinks.world import SinkWorld
 from tests.sinks.worlds import world_of
 from tests.warm import SERVER, stops
@@ -37,33 +37,33 @@ __all__ = ["recorder"]
 pytestmark = [pytest.mark.slow, pytest.mark.some(1)]
 
 
-def opened(place: str, recorder: Recorder, who: str) -> Any:
+def open_recorded(location: str, recorder: Recorder, who: str) -> Any:
     """A run's sink, of the kind that the table's name says."""
-    return recorded(_world(place).sink_at(place), recorder, who, RecordedPostgres)
+    return record_sink(_world(location).sink_at(location), recorder, who, RecordedPostgres)
 
 
-def _world(place: str) -> SinkWorld:
-    return world_of("postgres-keyed" if place.endswith("keyed") else "postgres")
+def _world(location: str) -> SinkWorld:
+    return world_of("postgres-keyed" if location.endswith("keyed") else "postgres")
 
 
 @pytest.fixture(params=["orders", "keyed"])
-def place(database: str, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+def location(database: str, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """A prepared table without and with a primary key."""
-    made = f"{database}#{request.param}"
-    _world(made).sink_at(made).prepare()
+    location = f"{database}#{request.param}"
+    _world(location).sink_at(location).prepare()
     record_the_wire(monkeypatch)
-    return made
+    return location
 
 
 @pytest.fixture
-def make(place: str, recorder: Recorder) -> Make:
+def make(location: str, recorder: Recorder) -> Make:
     """Runs' sinks on the table."""
-    return partial(opened, place, recorder)
+    return partial(open_recorded, location, recorder)
 
 
-def follows(recorder: Recorder, scenario: str = "one window twice") -> list[Event]:
+def follow_recorded(recorder: Recorder, scenario: str = "one window twice") -> list[Event]:
     """The trace, once the model has followed all of it."""
-    return traced.follows(Transaction(), recorder, scenario)
+    return traced.follow_trace(Transaction(), recorder, scenario)
 
 
 def test_a_race_is_followed(make: Make, recorder: Recorder) -> None:
@@ -78,12 +78,12 @@ def test_a_race_is_followed(make: Make, recorder: Recorder) -> None:
 
     def second_runs() -> None:
         assert inside.wait(60)
-        results.append(commits(second))
+        results.append(commit_window(second))
 
     in_between(first, other_comes)
-    together([lambda: results.append(commits(first)), second_runs])
-    told = [(e.who, e.name, e.reply) for e in follows(recorder)]
-    assert told[-3:] == [("B", "lock", "ok"), ("B", "look", "A"), ("B", "end", None)]
+    together([lambda: results.append(commit_window(first)), second_runs])
+    run_steps = [(e.who, e.name, e.reply) for e in follow_recorded(recorder)]
+    assert run_steps[-3:] == [("B", "lock", "ok"), ("B", "look", "A"), ("B", "end", None)]
 
 
 class TestShared(SharedTraces):
@@ -99,44 +99,44 @@ def test_a_lost_answer_is_followed(
     """Whether the COMMIT arrived or not, the sink locks and looks again, and writes
     only what isn't there.
     """
-    execute, lost = psycopg.Cursor.execute, []
+    execute, lost_queries = psycopg.Cursor.execute, []
 
-    def losing(cursor: Any, query: Any, *args: Any, **more: Any) -> Any:
-        if query != "COMMIT" or lost:
+    def execute_losing_commit(cursor: Any, query: Any, *args: Any, **more: Any) -> Any:
+        if query != "COMMIT" or lost_queries:
             return execute(cursor, query, *args, **more)
-        lost.append(query)
+        lost_queries.append(query)
         if arrives:
             execute(cursor, query)
         cursor.connection.close()
         raise psycopg.OperationalError("the answer was lost")
 
     sink = make("A")
-    made, staged = staged_receipt(sink, 0, 0, "A")
-    sink.commit_dead(made.plan, "A", staged)
-    monkeypatch.setattr(psycopg.Cursor, "execute", losing)
-    assert isinstance(sink.commit(made, staged), Done)
-    assert [e.reply for e in follows(recorder) if e.name == "send_commit"] == (
+    receipt, staged = staged_receipt(sink, 0, 0, "A")
+    sink.commit_dead(receipt.plan, "A", staged)
+    monkeypatch.setattr(psycopg.Cursor, "execute", execute_losing_commit)
+    assert isinstance(sink.commit(receipt, staged), Done)
+    assert [e.reply for e in follow_recorded(recorder) if e.name == "send_commit"] == (
         ["unknown"] if arrives else ["unknown", "ok"]
     )
 
 
-def end_session(place: str) -> None:
+def end_session(location: str) -> None:
     """The server ends the session that has the lock, and waits for its client."""
-    with psycopg.Connection.connect(place.partition("#")[0], autocommit=True) as other:
-        other.execute(
+    with psycopg.Connection.connect(location.partition("#")[0], autocommit=True) as connection:
+        connection.execute(
             "SELECT pg_terminate_backend(l.pid, 10000) FROM pg_locks l JOIN pg_stat_activity a ON"
             " a.pid = l.pid WHERE a.state = 'idle in transaction' AND l.relation ="
             " 'windrow.targets'::regclass"
         )
 
 
-def test_a_session_that_is_ended_is_followed(make: Make, recorder: Recorder, place: str) -> None:
+def test_a_session_that_is_ended_is_followed(make: Make, recorder: Recorder, location: str) -> None:
     """The server ends A's session behind its look; A takes the lock anew, and looks anew."""
     first = make("A")
-    in_between(first, partial(end_session, place))
-    assert isinstance(commits(first), Done)
-    told = [e.name for e in follows(recorder) if e.reply != "gone"]
-    assert told == ["keep_letters", "lock", "look", "lock", "look", "insert", "send_commit"]
+    in_between(first, partial(end_session, location))
+    assert isinstance(commit_window(first), Done)
+    step_names = [e.name for e in follow_recorded(recorder) if e.reply != "gone"]
+    assert step_names == ["keep_letters", "lock", "look", "lock", "look", "insert", "send_commit"]
 
 
 def test_a_file_that_is_cut_is_followed(make: Make, recorder: Recorder) -> None:
@@ -144,27 +144,27 @@ def test_a_file_that_is_cut_is_followed(make: Make, recorder: Recorder) -> None:
     another run's files bring the window.
     """
     sink = make("A")
-    made, staged = staged_receipt(sink, 0, 0, "A")
-    sink.commit_dead(made.plan, "A", staged)
+    receipt, staged = staged_receipt(sink, 0, 0, "A")
+    sink.commit_dead(receipt.plan, "A", staged)
     for file in Path(sink.store.staged.uri).rglob("*/A-*.copy"):
         file.write_bytes(file.read_bytes()[:-1])
     with pytest.raises(RefusedError, match="bytes"):
-        sink.commit(made, staged)
-    assert isinstance(commits(make("B")), Done)
-    assert [(e.who, e.name, e.reply) for e in follows(recorder)][3:5] == [
+        sink.commit(receipt, staged)
+    assert isinstance(commit_window(make("B")), Done)
+    assert [(e.who, e.name, e.reply) for e in follow_recorded(recorder)][3:5] == [
         ("A", "insert", "cut"),
         ("A", "end", None),
     ]
 
 
-def struck_at(place: str, recorder: Recorder, strike: signal.Signals, committed: bool) -> None:
+def struck_at(location: str, recorder: Recorder, strike: signal.Signals, committed: bool) -> None:
     """A run, in a process of its own, whose idle sessions the server ends at once; it
     is struck around its COMMIT.
     """
     server.IDLE = "300ms"
-    commit, sink = server.commit, opened(place, recorder, "A")
+    commit, sink = server.commit, open_recorded(location, recorder, "A")
 
-    def struck(connection: Any) -> None:
+    def commit_struck(connection: Any) -> None:
         if committed:
             commit(connection)
         os.kill(os.getpid(), strike)
@@ -172,30 +172,30 @@ def struck_at(place: str, recorder: Recorder, strike: signal.Signals, committed:
 
     record_the_wire(pytest.MonkeyPatch())
     # the dead letters' commit is behind it
-    in_between(sink, lambda: setattr(server, "commit", struck))
-    commits(sink)
+    in_between(sink, lambda: setattr(server, "commit", commit_struck))
+    commit_window(sink)
 
 
 @pytest.mark.parametrize("committed", [False, True])
-def test_a_kill_is_followed(make: Make, place: str, recorder: Recorder, committed: bool) -> None:
+def test_a_kill_is_followed(make: Make, location: str, recorder: Recorder, committed: bool) -> None:
     """A is killed right before or behind its COMMIT; B finds what A left."""
-    first = SERVER.Process(target=struck_at, args=(place, recorder, signal.SIGKILL, committed))
+    first = SERVER.Process(target=struck_at, args=(location, recorder, signal.SIGKILL, committed))
     first.start()
     first.join(60)
     assert first.exitcode == -signal.SIGKILL
-    assert isinstance(commits(make("B")), AlreadyDone if committed else Done)
-    follows(recorder)
+    assert isinstance(commit_window(make("B")), AlreadyDone if committed else Done)
+    follow_recorded(recorder)
 
 
-def test_a_zombie_is_followed(make: Make, place: str, recorder: Recorder) -> None:
+def test_a_zombie_is_followed(make: Make, location: str, recorder: Recorder) -> None:
     """A is stopped before its COMMIT, so the server ends its session, and B commits; A
     wakes, and finds B's receipt.
     """
-    first = SERVER.Process(target=struck_at, args=(place, recorder, signal.SIGSTOP, False))
+    first = SERVER.Process(target=struck_at, args=(location, recorder, signal.SIGSTOP, False))
     first.start()
     try:
         assert stops(first)
-        assert isinstance(commits(make("B")), Done)
+        assert isinstance(commit_window(make("B")), Done)
         assert first.pid is not None
         os.kill(first.pid, signal.SIGCONT)
         first.join(60)
@@ -203,8 +203,8 @@ def test_a_zombie_is_followed(make: Make, place: str, recorder: Recorder) -> Non
     finally:
         first.kill()
         first.join(60)
-    told = [(e.who, e.name, e.reply) for e in follows(recorder)]
-    assert told[-4:] == [
+    run_steps = [(e.who, e.name, e.reply) for e in follow_recorded(recorder)]
+    assert run_steps[-4:] == [
         ("A", "send_commit", "unknown"),
         ("A", "lock", "ok"),
         ("A", "look", "B"),
@@ -219,11 +219,11 @@ def test_a_look_before_the_lock_is_not_followed(make: Make, recorder: Recorder) 
     """A looks, B commits, A writes: the model has no look without the lock."""
     first = make("A")
     locks_nothing(first)
-    in_between(first, partial(commits, make("B")))
+    in_between(first, partial(commit_window, make("B")))
     with suppress(WindrowError):
-        commits(first)
-    told, *_ = refused(Transaction(), "one window twice", recorder.trace())
-    assert (told.who, told.name, told.reply) == ("A", "look", None)
+        commit_window(first)
+    refused_step, *_ = refused_events(Transaction(), "one window twice", recorder.trace())
+    assert (refused_step.who, refused_step.name, refused_step.reply) == ("A", "look", None)
 
 
 def test_rows_without_their_receipt_are_not_followed(
@@ -231,14 +231,15 @@ def test_rows_without_their_receipt_are_not_followed(
 ) -> None:
     """What is committed without a receipt, or before it, is no step of the model's."""
     monkeypatch.setattr(BoundTable, "put_receipt", lambda *_: None)
-    commits(make("A"))
+    commit_window(make("A"))
     assert [
-        (e.name, e.reply) for e in refused(Transaction(), "one window twice", recorder.trace())
+        (e.name, e.reply)
+        for e in refused_events(Transaction(), "one window twice", recorder.trace())
     ] == [("send_commit", "ok")]
 
 
 def test_a_second_try_without_a_look_is_not_followed(
-    make: Make, recorder: Recorder, place: str
+    make: Make, recorder: Recorder, location: str
 ) -> None:
     """A sink that takes its first look for the truth, after its session was ended,
     locks and writes.
@@ -247,7 +248,7 @@ def test_a_second_try_without_a_look_is_not_followed(
     writing, looked = sink.store.writing, list[object]()
 
     @contextmanager
-    def remembering() -> Iterator[Any]:
+    def write_without_receipts() -> Iterator[Any]:
         with writing() as state:
             if looked:
                 state.receipts = lambda _: iter(())
@@ -255,10 +256,10 @@ def test_a_second_try_without_a_look_is_not_followed(
 
     def ended() -> None:
         looked.append(None)
-        end_session(place)
+        end_session(location)
 
-    sink.store.writing = remembering
+    sink.store.writing = write_without_receipts
     in_between(sink, ended)
-    commits(sink)
-    first, *_ = refused(Transaction(), "one window twice", recorder.trace())
+    commit_window(sink)
+    first, *_ = refused_events(Transaction(), "one window twice", recorder.trace())
     assert (first.name, first.reply) == ("insert", "all")

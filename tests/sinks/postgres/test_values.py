@@ -54,10 +54,10 @@ def test_sql_reads_what_was_meant(sink_of: Any, database: str) -> None:
         "more": {"b": b"hi", "at": datetime(2026, 1, 2, tzinfo=UTC), "n": 1},
     }
     commit_rows(sink_of(schema), pa.RecordBatch.from_pylist([row, row], schema=schema))
-    asked = """SELECT amount, tags[2], (more->>'b')::bytea, (more->>'at')::timestamptz, (more->>'n')::numeric FROM orders LIMIT 1"""  # noqa: E501
+    query = """SELECT amount, tags[2], (more->>'b')::bytea, (more->>'at')::timestamptz, (more->>'n')::numeric FROM orders LIMIT 1"""  # noqa: E501
     with psycopg.connect(database) as connection:
-        seen = connection.execute(asked).fetchone()
-    assert seen == (
+        first_row = connection.execute(query).fetchone()
+    assert first_row == (
         Decimal("-1234567.8900"),
         "b",
         b"hi",
@@ -127,9 +127,9 @@ def test_names_of_any_kind(sink_of: Any) -> None:
     with psycopg.connect(sink.place.url.text) as connection:
         connection.execute(f"CREATE SCHEMA {quote_identifier(sink.place.name.schema)}")
     rows = pa.RecordBatch.from_arrays([pa.array([1, 2])] * len(NAMES), schema=schema)
-    made = commit_rows(sink, rows)
-    back = summed(made.splits, sink.audit().contents(made.window), DEFAULT)
-    assert back.checksums == tuple(split.checksums.rows for split in made.splits)
+    receipt = commit_rows(sink, rows)
+    back = summed(receipt.splits, sink.audit().contents(receipt.window), DEFAULT)
+    assert back.checksums == tuple(split.checksums.rows for split in receipt.splits)
     assert sink.audit().rows_held(plan(sink, 0).window)[0].rows == 2
 
 
@@ -157,6 +157,6 @@ def test_table_names() -> None:
     """A name is split at its point; what can't be one is refused."""
     assert table_name("a.b") == TableName("a", "b")
     assert table_name("B") == TableName("public", "B")
-    for wrong in ("", ".", "a.", ".b", "a.b.c", "a\nb", "x" * 59):
+    for invalid_name in ("", ".", "a.", ".b", "a.b.c", "a\nb", "x" * 59):
         with pytest.raises(ValueError, match=r"must be|control|longer"):
-            table_name(wrong)
+            table_name(invalid_name)

@@ -62,13 +62,13 @@ async def _serve(
                 await writer.drain()
                 if tls:
                     await writer.start_tls(context)
-                    behind_reader, behind = await asyncio.open_unix_connection(socket)
+                    server_reader, server_writer = await asyncio.open_unix_connection(socket)
                     try:
                         await asyncio.gather(
-                            _forward(reader, behind), _forward(behind_reader, writer)
+                            _forward(reader, server_writer), _forward(server_reader, writer)
                         )
                     finally:  # also if it is cancelled before either has begun
-                        await _hang_up(behind)
+                        await _hang_up(server_writer)
                 else:
                     # until the client goes: who hangs up first may take the answer back
                     await reader.read()

@@ -17,17 +17,17 @@ class _NoLock(PostgresStore):
     @contextmanager
     def writing(self) -> Iterator[PostgresState | None]:
         with server.writing(self.table) as connection:
-            found = catalog.table_at(connection, self.table)
-            assert found is not None
-            assert found.target is not None
-            yield self.STATE(self, connection, found.target, found.columns)
+            catalog_table = catalog.table_at(connection, self.table)
+            assert catalog_table is not None
+            assert catalog_table.target is not None
+            yield self.STATE(self, connection, catalog_table.target, catalog_table.columns)
 
 
 class _Forgets(PostgresState):
     def put(self, change: TableChange) -> Answer:
         for table in ("receipts", "ranges"):
-            asked = self.place.query(f"DELETE FROM {{{table}}} WHERE window_key = %s")
-            self.connection.execute(asked, [change.window.key if change.window else ""])
+            query = self.place.query(f"DELETE FROM {{{table}}} WHERE window_key = %s")
+            self.connection.execute(query, [change.window.key if change.window else ""])
         return super().put(change)
 
 

@@ -43,17 +43,17 @@ class PostgresBoth(WithDeadLetters, WindowTable):
 
     def __init__(
         self,
-        place: TablePlace,
+        location: TablePlace,
         schema: pa.Schema,
         metadata: Mapping[str, str] = DEFAULT,
         evolve: Evolve = "add_columns",
         primary_key: PrimaryKey | None = None,
     ) -> None:
-        store = PostgresStore(place, staging_of(place), metadata, evolve, primary_key)
+        store = PostgresStore(location, staging_of(location), metadata, evolve, primary_key)
         super().__init__(store, schema)
-        self.place = place
-        dead = msgspec.structs.replace(place, name=place.name.dead)
-        self.dead_letters = DeadLetterTable(PostgresStore(dead, staging_of(place)))
+        self.place = location
+        dead = msgspec.structs.replace(location, name=location.name.dead)
+        self.dead_letters = DeadLetterTable(PostgresStore(dead, staging_of(location)))
 
 
 class PostgresKeyedBoth(PostgresBoth):
@@ -61,31 +61,31 @@ class PostgresKeyedBoth(PostgresBoth):
 
     def __init__(
         self,
-        place: TablePlace,
+        location: TablePlace,
         schema: pa.Schema,
         primary_key: PrimaryKey,
         metadata: Mapping[str, str] = DEFAULT,
         evolve: Evolve = "add_columns",
     ) -> None:
-        super().__init__(place, schema, metadata, evolve, primary_key)
+        super().__init__(location, schema, metadata, evolve, primary_key)
         self.primary_key = primary_key
 
 
-def place_of(place: str, own: str = "windrow") -> TablePlace:
-    url, _, table = place.partition("#")
-    return TablePlace(server_url(url), table_name(table), own)
+def place_of(location: str, own_schema: str = "windrow") -> TablePlace:
+    url, _, table = location.partition("#")
+    return TablePlace(server_url(url), table_name(table), own_schema)
 
 
-def staging_of(place: TablePlace) -> str:
+def staging_of(location: TablePlace) -> str:
     """A folder that any process finds, and that goes with the server: beside its socket."""
-    return f"{place.url.hosts[0]}/windrow-staging/{place.url.database}"
+    return f"{location.url.hosts[0]}/windrow-staging/{location.url.database}"
 
 
 def pieces(sink: Any) -> list[pa.Table]:
     """All visible rows, one table for each topic-partition that a commit brought of a
     window, in the log's order: a table has none.
     """
-    place, schema, window, topic, partition = (
+    location, schema, window, topic, partition = (
         sink.place,
         sink.columns,
         *(sink.metadata[n] for n in ("window", "topic", "partition")),
@@ -96,19 +96,24 @@ def pieces(sink: Any) -> list[pa.Table]:
         "partition": sql.Identifier(partition),
     }
     names["offset"] = sql.Identifier(sink.metadata["offset"])
-    every = place.query(
+    cuts_query = location.query(
         "SELECT DISTINCT {window}, {topic}, {partition}, xmin::text FROM {table} ORDER BY 1, 2,"
         " 3, 4",
         **names,
     )
-    one = sql.SQL(
+    rows_query = sql.SQL(
         "WHERE {window} = %s AND {topic} = %s AND {partition} = %s AND xmin::text = %s ORDER BY"
         " {offset}"
     ).format(**names)
-    with reading(place) as connection:
-        cuts = [] if table_at(connection, place) is None else connection.execute(every).fetchall()
+    with reading(location) as connection:
+        cuts = (
+            []
+            if table_at(connection, location) is None
+            else connection.execute(cuts_query).fetchall()
+        )
         return [
-            pa.Table.from_batches(rows(connection, place, schema, one, cut), schema) for cut in cuts
+            pa.Table.from_batches(rows(connection, location, schema, rows_query, cut), schema)
+            for cut in cuts
         ]
 
 
@@ -118,12 +123,12 @@ def keyed_pieces(sink: Any) -> list[pa.Table]:
     order = [sql.Identifier(sink.metadata[name]) for name in ("window", "partition", "offset")]
     ordered = sql.SQL("ORDER BY {}").format(sql.SQL(", ").join(order))
     with reading(sink.place) as connection:
-        found = (
+        batches = (
             []
             if table_at(connection, sink.place) is None
             else list(rows(connection, sink.place, schema, ordered, ()))
         )
-    return [pa.Table.from_batches(found, schema)] if found else []
+    return [pa.Table.from_batches(batches, schema)] if batches else []
 
 
 class PostgresWorld(SinkWorld):
@@ -135,7 +140,7 @@ class PostgresWorld(SinkWorld):
     locks_between = True
     key: PrimaryKey | None = None
 
-    def place(self, folder: Path, server: Any) -> str:
+    def new_location(self, folder: Path, server: Any) -> str:
         return f"{server}#{folder.name}"
 
     @contextmanager
@@ -143,19 +148,19 @@ class PostgresWorld(SinkWorld):
         with servers.postgres() as url:
             yield f"{url}#public.orders"
 
-    def made(self, place: str, rows: pa.Schema, metadata: Mapping[str, str]) -> Any:
+    def make_sink(self, location: str, rows: pa.Schema, metadata: Mapping[str, str]) -> Any:
         if self.key is None:
-            return PostgresBoth(place_of(place), rows, metadata)
-        return PostgresKeyedBoth(place_of(place), rows, self.key, metadata)
+            return PostgresBoth(place_of(location), rows, metadata)
+        return PostgresKeyedBoth(place_of(location), rows, self.key, metadata)
 
     def pieces(self, sink: Any) -> list[pa.Table]:
         """Without the mark's column, which comes with the key: the suites say nothing of it."""
         if self.key is None:
             return pieces(sink)
-        found = keyed_pieces(sink)
-        return [one.drop_columns([DELETED]) for one in found] if self.key.marks else found
+        tables = keyed_pieces(sink)
+        return [table.drop_columns([DELETED]) for table in tables] if self.key.marks else tables
 
-    def overtaken(self, sink: Any, turn: Callable[[], object]) -> None:
+    def let_overtake(self, sink: Any, turn: Callable[[], object]) -> None:
         """Behind its look it has the lock."""
         before_look(sink, turn)
 
@@ -164,12 +169,12 @@ class PostgresWorld(SinkWorld):
         commit = server.commit
         with pytest.MonkeyPatch.context() as patch:
 
-            def unanswered(connection: Any) -> None:
+            def commit_unanswered(connection: Any) -> None:
                 patch.undo()
                 commit(connection)
                 raise psycopg.OperationalError("the connection is lost")
 
-            patch.setattr(server, "commit", unanswered)
+            patch.setattr(server, "commit", commit_unanswered)
             yield
 
 

@@ -34,11 +34,11 @@ sink:
 @pytest.fixture
 def routed(stage: Stage) -> Stage:
     """The stage, with three tables."""
-    written(stage, ROUTES)
+    write_spec(stage, ROUTES)
     return stage
 
 
-def written(stage: Stage, sink: str) -> None:
+def write_spec(stage: Stage, sink: str) -> None:
     """The spec with another sink."""
     spec = Path(stage.spec)
     lines = spec.read_text().splitlines(keepends=True)
@@ -48,20 +48,20 @@ def written(stage: Stage, sink: str) -> None:
 
 def ids(stage: Stage, table: str) -> list[int]:
     """What a table has."""
-    found: list[int] = (
+    ids: list[int] = (
         DeltaTable(str(stage.folder / "lake" / table)).to_pyarrow_table()["id"].to_pylist()
     )
-    return sorted(found)
+    return sorted(ids)
 
 
 def test_rows_lie_where_their_values_lead(routed: Stage) -> None:
     """A replay leaves each row in its table, and the receipt names the tables."""
     routed.json("run", routed.spec, "--window", hour(0))
-    before = [ids(routed, table) for table in ("first", "second", "things")]
-    assert sum(map(len, before)) == 4
-    assert all(before)
+    old_ids = [ids(routed, table) for table in ("first", "second", "things")]
+    assert sum(map(len, old_ids)) == 4
+    assert all(old_ids)
     routed.json("replay", routed.spec, "--window", hour(0))
-    assert [ids(routed, table) for table in ("first", "second", "things")] == before
+    assert [ids(routed, table) for table in ("first", "second", "things")] == old_ids
     (shown,) = routed.json("show", routed.spec)["windows"]
     assert [Path(r["table"]).name for r in shown["receipt"]["routed"]] == ["first", "second"]
 
@@ -116,14 +116,14 @@ def test_mistakes_are_told(routed: Stage, old: str, new: str, says: str) -> None
     assert old in ROUTES
     (routed.folder / "link").symlink_to("lake")
     (routed.folder / "alias").symlink_to("lake/first")
-    written(routed, ROUTES.replace(old, new))
+    write_spec(routed, ROUTES.replace(old, new))
     assert says in routed.json("run", routed.spec, "--window", hour(0), code=2)["error"]["message"]
     assert not (routed.folder / "lake" / "things").exists()
 
 
 def test_a_pattern_that_re2_alone_reads(routed: Stage) -> None:
     """RE2 judges a pattern and nobody else: classes of Unicode's are none to Python."""
-    written(routed, ROUTES.replace('pattern: "[23]"', r"pattern: '\p{Nd}{1}'"))
+    write_spec(routed, ROUTES.replace('pattern: "[23]"', r"pattern: '\p{Nd}{1}'"))
     routed.json("run", routed.spec, "--window", hour(0))
     assert ids(routed, "first") == [1]
     assert ids(routed, "things") == []
@@ -131,7 +131,7 @@ def test_a_pattern_that_re2_alone_reads(routed: Stage) -> None:
 
 def test_the_attempt_is_no_column(routed: Stage) -> None:
     """A window's rows may be of two attempts, so no column says which."""
-    written(routed, ROUTES + "metadata: {attempt: _attempt}\n")
+    write_spec(routed, ROUTES + "metadata: {attempt: _attempt}\n")
     assert (
         "metadata.attempt can't be kept"
         in routed.json("run", routed.spec, "--window", hour(0), code=2)["error"]["message"]
@@ -151,8 +151,8 @@ def test_fewer_messages_take_no_rows_out_of_tables_that_have_a_window(routed: St
     Path("older").rename(first)
     routed.broker.delete_records(TopicPartition("shop.things", 0), 5)
     others = [ids(routed, table) for table in ("second", "things")]
-    said = routed.json("replay", routed.spec, *window, code=1)["error"]["message"]
-    assert "restore that table from a copy that has it" in said
+    message = routed.json("replay", routed.spec, *window, code=1)["error"]["message"]
+    assert "restore that table from a copy that has it" in message
     assert [ids(routed, table) for table in ("second", "things")] == others
     shutil.rmtree(first)
     Path("newer").rename(first)
@@ -165,10 +165,10 @@ def test_a_table_that_is_gone_is_not_made_anew(routed: Stage, kind: str) -> None
     """A folder that isn't mounted, or a table that is renamed in its database: the run is refused
     as with one table alone, and goes on once it is back.
     """
-    place = "path: lake/it" if kind == "files" else "path: it.sqlite, table: it"
-    written(routed, ROUTES.replace("{path: lake/first}", f"{{kind: {kind}, {place}}}"))
+    table_options = "path: lake/it" if kind == "files" else "path: it.sqlite, table: it"
+    write_spec(routed, ROUTES.replace("{path: lake/first}", f"{{kind: {kind}, {table_options}}}"))
 
-    def renamed(old: str, new: str) -> None:
+    def rename_table(old: str, new: str) -> None:
         if kind == "files":
             Path(f"lake/{old}").rename(f"lake/{new}")
             return
@@ -176,11 +176,11 @@ def test_a_table_that_is_gone_is_not_made_anew(routed: Stage, kind: str) -> None
             database.execute(f"ALTER TABLE {old} RENAME TO {new}")
 
     routed.json("run", routed.spec, "--window", hour(0))
-    renamed("it", "away")
+    rename_table("it", "away")
     for command in ("run", "plan"):
-        said = routed.json(command, routed.spec, "--window", hour(1), code=1)["error"]["message"]
-        assert "isn't there, and the ledger knows 1 committed window of it" in said
+        message = routed.json(command, routed.spec, "--window", hour(1), code=1)["error"]["message"]
+        assert "isn't there, and the ledger knows 1 committed window of it" in message
     assert kind == "sqlite" or not Path("lake/it").exists()
-    renamed("away", "it")
+    rename_table("away", "it")
     routed.json("run", routed.spec, "--window", hour(1))
     assert routed.json("verify", routed.spec)["findings"] == []

@@ -53,17 +53,17 @@ HERE = Path(__file__).parent
 @pytest.fixture
 def sink(tmp_path: Path) -> RoutedBoth:
     """Three prepared tables in memory."""
-    made = in_memory(tmp_path, ROWS, DEFAULT)
-    made.prepare()
-    return made
+    sink = in_memory(tmp_path, ROWS, DEFAULT)
+    sink.prepare()
+    return sink
 
 
-def with_the_first(sink: RoutedBoth) -> RoutedBoth:
+def open_with_first(sink: RoutedBoth) -> RoutedBoth:
     """The same, whose second table no route names."""
     return RoutedBoth([(FIRST, sink.tables[0])], sink.other, sink.dead_letters, ROWS, DEFAULT)
 
 
-def whole(sink: RoutedBoth, numbers: Sequence[int]) -> None:
+def assert_complete(sink: RoutedBoth, numbers: Sequence[int]) -> None:
     """Every message of these windows is in one table once; each table's receipts agree
     with what it has, and with the whole.
     """
@@ -78,20 +78,23 @@ def whole(sink: RoutedBoth, numbers: Sequence[int]) -> None:
     assert report.ok, str(report)
     assert list(sink.audit().receipts()) == list(sink.receipts())
     for table in sink.tables:
-        for held in table.receipts():
-            assert compare_rows(held.receipt, table.audit().rows_held(held.receipt.window)) == []
-    for held in receipts:
-        assert compare_rows(held, sink.audit().rows_held(held.window)) == []
+        for committed in table.receipts():
+            assert (
+                compare_rows(committed.receipt, table.audit().rows_held(committed.receipt.window))
+                == []
+            )
+    for committed in receipts:
+        assert compare_rows(committed, sink.audit().rows_held(committed.window)) == []
 
 
 def attempt(sink: RoutedBoth, number: int, name: str, generation: int = 0) -> Outcome:
     """One run of a window."""
-    made, staged = staged_receipt(sink, number, generation, name)
-    sink.commit_dead(made.plan, name, staged)
-    return sink.commit(made, staged)
+    window_receipt, staged = staged_receipt(sink, number, generation, name)
+    sink.commit_dead(window_receipt.plan, name, staged)
+    return sink.commit(window_receipt, staged)
 
 
-def dies_between(
+def die_between(
     sink: RoutedBoth, number: int, name: str, patch: pytest.MonkeyPatch, generation: int = 0
 ) -> None:
     """A run that ends behind the first table."""
@@ -105,14 +108,14 @@ def test_every_table_hears_which_windows_are_to_be_replaced(tmp_path: Path) -> N
     """A Delta table among them that is append-only refuses before anything is read, if it has rows
     of such a window.
     """
-    first, other = (DeltaSink(str(tmp_path / name), ROWS) for name in ("first", "other"))
-    made = RoutedBoth([(FIRST, first)], other, MemoryDeadLetters(), ROWS, DEFAULT)
-    made.prepare()
-    attempt(made, 0, "a1")
+    first, last_sink = (DeltaSink(str(tmp_path / name), ROWS) for name in ("first", "other"))
+    routed = RoutedBoth([(FIRST, first)], last_sink, MemoryDeadLetters(), ROWS, DEFAULT)
+    routed.prepare()
+    attempt(routed, 0, "a1")
     DeltaTable(first.uri).alter.set_table_properties({"delta.appendOnly": "true"})
     with pytest.raises(SchemaChangedError, match=f"first is append-only.* {window(0).key}"):
-        made.prepare(replaced=[window(0).key])
-    made.prepare(replaced=[window(1).key])
+        routed.prepare(replaced=[window(0).key])
+    routed.prepare(replaced=[window(1).key])
 
 
 def test_rows_lie_where_their_values_lead(sink: RoutedBoth) -> None:
@@ -120,8 +123,8 @@ def test_rows_lie_where_their_values_lead(sink: RoutedBoth) -> None:
     the others as ones that became no row here.
     """
     assert isinstance(attempt(sink, 0, "a1"), Done)
-    held = [table.look(window(0)).receipt.counts for table in (*sink.tables, sink.other)]
-    assert [(c.rows, c.valid, c.filtered) for c in held] == [(6, 6, 12), (8, 8, 10), (18, 18, 0)]
+    counts = [table.look(window(0)).receipt.counts for table in (*sink.tables, sink.other)]
+    assert [(c.rows, c.valid, c.filtered) for c in counts] == [(6, 6, 12), (8, 8, 10), (18, 18, 0)]
     assert [(t.rows, t.table) for t in sink.look(window(0)).receipt.routed] == [
         (6, sink.tables[0].identity),
         (8, sink.tables[1].identity),
@@ -132,7 +135,7 @@ def test_rows_lie_where_their_values_lead(sink: RoutedBoth) -> None:
     ]
     assert all(int(row.rpartition("-")[2]) % 4 == 0 for row in ids[0])
     assert all(int(row.rpartition("-")[2]) % 2 == 1 for row in ids[1])
-    whole(sink, [0])
+    assert_complete(sink, [0])
 
 
 @pytest.mark.parametrize("generation", [0, 1])
@@ -145,16 +148,20 @@ def test_a_crash_between_two_tables_is_repaired_by_the_rerun(
     attempt(sink, 1, "a0")
     if generation:
         attempt(sink, 0, "a0")
-    dies_between(sink, 0, "a1", monkeypatch, generation)
-    seen = sink.look(window(0))
-    assert (None if seen is None else seen.receipt.attempt) == ("a0" if generation else None)
-    (found,) = [found for found in sink.audit().receipts() if isinstance(found, Unreadable)]
-    assert found.key == window(0).key
-    assert sink.tables[0].identity in found.what
+    die_between(sink, 0, "a1", monkeypatch, generation)
+    committed = sink.look(window(0))
+    assert (None if committed is None else committed.receipt.attempt) == (
+        "a0" if generation else None
+    )
+    (unreadable,) = [
+        unreadable for unreadable in sink.audit().receipts() if isinstance(unreadable, Unreadable)
+    ]
+    assert unreadable.key == window(0).key
+    assert sink.tables[0].identity in unreadable.what
     assert isinstance(attempt(sink, 0, "a2", generation), Done)
     assert sink.look(window(0)).receipt.attempt == "a2"
     assert sink.tables[0].look(window(0)).receipt.attempt == "a1"
-    whole(sink, [0, 1])
+    assert_complete(sink, [0, 1])
 
 
 def test_a_dead_replay_that_died_between_two_tables(
@@ -162,13 +169,13 @@ def test_a_dead_replay_that_died_between_two_tables(
 ) -> None:
     """Its rows are added to each table once, whichever attempt brought them."""
     attempt(sink, 0, "a1")
-    before = sink.look(window(0)).receipt
+    old_receipt = sink.look(window(0)).receipt
     with monkeypatch.context() as crash:
         crash.setenv("WINDROW_CRASH", "commit.between:raise")
         with pytest.raises(CrashError):
-            sink.commit(*staged_dead_replay(sink, before, "m1"))
-    assert isinstance(sink.commit(*staged_dead_replay(sink, before, "m2")), Done)
-    whole(sink, [0])
+            sink.commit(*staged_dead_replay(sink, old_receipt, "m1"))
+    assert isinstance(sink.commit(*staged_dead_replay(sink, old_receipt, "m2")), Done)
+    assert_complete(sink, [0])
 
 
 def test_other_rows_than_the_attempt_before(
@@ -177,7 +184,7 @@ def test_other_rows_than_the_attempt_before(
     """Where the routes changed after a crash, nothing is doubled: the run is refused,
     says where the other rows are, and what to do.
     """
-    dies_between(sink, 0, "a1", monkeypatch)
+    die_between(sink, 0, "a1", monkeypatch)
     changed = RoutedBoth(
         [(SECOND, sink.tables[0]), (FIRST, sink.tables[1])],
         sink.other,
@@ -191,45 +198,45 @@ def test_other_rows_than_the_attempt_before(
         attempt(changed, 0, "a2")
     assert sink.look(window(0)) is None
     assert isinstance(attempt(sink, 0, "a3"), Done)
-    whole(sink, [0])
+    assert_complete(sink, [0])
 
 
 def test_a_table_that_comes_later(sink: RoutedBoth, tmp_path: Path) -> None:
     """It has the windows from then on; an older one that is replaced brings it the
     generations before, without rows.
     """
-    alone = with_the_first(sink)
+    older_sink = open_with_first(sink)
     for number in (0, 1):
-        attempt(alone, number, "a1")
+        attempt(older_sink, number, "a1")
     attempt(sink, 2, "a1")
     assert sink.tables[1].look(window(0)) is None
     attempt(sink, 0, "b1", 1)
     assert sink.tables[1].look(window(0)).receipt.generation == 1
-    whole(sink, [0, 1, 2])
+    assert_complete(sink, [0, 1, 2])
 
 
 def test_a_table_that_comes_later_costs_no_receipts(
     sink: RoutedBoth, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of the windows before it one receipt alone is read, however many they are."""
-    alone = with_the_first(sink)
+    older_sink = open_with_first(sink)
     for number in range(5):
-        attempt(alone, number, "a1")
+        attempt(older_sink, number, "a1")
     attempt(sink, 5, "a1")
     looks, read = sink.other.looks, list[Window]()
 
-    def counted(windows: Sequence[Window]) -> Iterator[Committed | None]:
+    def record_looks(windows: Sequence[Window]) -> Iterator[Committed | None]:
         read.extend(windows)
         return looks(windows)
 
-    monkeypatch.setattr(sink.other, "looks", counted)
-    asked = [window(number) for number in range(7)]
-    assert sink.committed(asked) == set(asked[:6])
+    monkeypatch.setattr(sink.other, "looks", record_looks)
+    requested_windows = [window(number) for number in range(7)]
+    assert sink.committed(requested_windows) == set(requested_windows[:6])
     assert read == [window(4)]
 
 
 @pytest.mark.parametrize(
-    ("before", "behind", "lost"),
+    ("windows_before", "windows_after", "lost_windows"),
     [
         pytest.param([5], [6, 7], {6, 7}, id="the newest"),
         pytest.param([5], [4, 3], {3, 4}, id="a backfill, from before its first one"),
@@ -238,21 +245,26 @@ def test_a_table_that_comes_later_costs_no_receipts(
     ],
 )
 def test_a_table_that_is_an_older_copy(
-    sink: RoutedBoth, before: Sequence[int], behind: Sequence[int], lost: set[int]
+    sink: RoutedBoth,
+    windows_before: Sequence[int],
+    windows_after: Sequence[int],
+    lost_windows: set[int],
 ) -> None:
     """What it lacks isn't committed, whatever it lacks from before it was there."""
     for number in (0, 1, 8):
-        attempt(with_the_first(sink), number, "a1")
-    for number in before:
+        attempt(open_with_first(sink), number, "a1")
+    for number in windows_before:
         attempt(sink, number, "a1")
     store = sink.tables[1].store
     copy = store.content
-    for number in behind:
+    for number in windows_after:
         attempt(sink, number, "a1")
-    there = {window(number) for number in (0, 1, 8, *before, *behind)}
-    assert sink.committed(sorted(there)) == there
+    all_windows = {window(number) for number in (0, 1, 8, *windows_before, *windows_after)}
+    assert sink.committed(sorted(all_windows)) == all_windows
     store.content = copy
-    assert sink.committed(sorted(there)) == there - {window(number) for number in lost}
+    assert sink.committed(sorted(all_windows)) == all_windows - {
+        window(number) for number in lost_windows
+    }
 
 
 def test_a_table_that_no_route_names_any_more(sink: RoutedBoth) -> None:
@@ -261,18 +273,18 @@ def test_a_table_that_no_route_names_any_more(sink: RoutedBoth) -> None:
     Other windows go on.
     """
     attempt(sink, 0, "a1")
-    fewer = with_the_first(sink)
+    fewer = open_with_first(sink)
     with pytest.raises(RefusedError, match=r"has 8 rows in memory:.*second, which no route names"):
         attempt(fewer, 0, "b1", 1)
     attempt(fewer, 1, "a1")
     attempt(sink, 0, "b1", 1)
-    whole(sink, [0, 1])
+    assert_complete(sink, [0, 1])
 
 
 def test_an_overlap_is_refused_before_any_table_has_it(sink: RoutedBoth) -> None:
     """Also where a table came too late to know of the window that has the offsets."""
-    alone = with_the_first(sink)
-    attempt(alone, 0, "a1")
+    older_sink = open_with_first(sink)
+    attempt(older_sink, 0, "a1")
     planned = plan(sink, 5, offsets=(PER_WINDOW - 1, PER_WINDOW + 5))
     staged = stage(sink, planned, 0, "a1")
     with pytest.raises(OverlapError):
@@ -298,23 +310,23 @@ def test_who_may_not_have_the_last_table_binds_none(tmp_path: Path) -> None:
     """Two pipelines that begin at once would else each have some of the tables, and
     none could go on.
     """
-    made = in_memory(tmp_path, ROWS, DEFAULT)
-    made.other.prepare(TableOwner("another", "ledger-2", "hourly"))
+    routed = in_memory(tmp_path, ROWS, DEFAULT)
+    routed.other.prepare(TableOwner("another", "ledger-2", "hourly"))
     with pytest.raises(OwnerError):
-        made.prepare()
-    assert [table.owner() for table in made.tables] == [None, None]
+        routed.prepare()
+    assert [table.owner() for table in routed.tables] == [None, None]
 
 
 def test_a_table_that_somebody_changed(sink: RoutedBoth) -> None:
     """A table that has another generation than the receipt says is told, with what to do."""
     attempt(sink, 0, "a1")
     first = sink.tables[0]
-    held = first.look(window(0)).receipt
-    first.commit(msgspec.structs.replace(held, generation=1), [])
-    (found,) = sink.audit().receipts()
-    assert isinstance(found, Unreadable)
-    assert "has 6 rows in" in found.what
-    assert "replay" in found.do
+    first_receipt = first.look(window(0)).receipt
+    first.commit(msgspec.structs.replace(first_receipt, generation=1), [])
+    (unreadable,) = sink.audit().receipts()
+    assert isinstance(unreadable, Unreadable)
+    assert "has 6 rows in" in unreadable.what
+    assert "replay" in unreadable.do
 
 
 def test_tables_that_cannot_go_together(sink: RoutedBoth) -> None:
@@ -337,8 +349,8 @@ def test_messages_with_rows_in_two_tables(sink: RoutedBoth) -> None:
     planned = plan(sink, 0)
     stager = sink.stager(planned, 0, "a1")
     staged = [staged_wide(stager(split), split) for split in planned.splits]
-    made = receipt(planned, staged, 0, "a1")
-    assert isinstance(sink.commit(made, staged), Done)
+    window_receipt = receipt(planned, staged, 0, "a1")
+    assert isinstance(sink.commit(window_receipt, staged), Done)
     of_tables = [
         [(h.rows, h.offsets) for h in table.audit().rows_held(window(0))]
         for table in (*sink.tables, sink.other)
@@ -351,18 +363,18 @@ def test_messages_with_rows_in_two_tables(sink: RoutedBoth) -> None:
 
 def staged_wide(stager: Stager, split: Split) -> Staged:
     """Of each message two rows: one where its id leads, and one in the last table."""
-    sent = messages(split)
-    index = pa.array([i for i in range(sent.num_rows) for _ in range(2)], pa.int64())
+    split_messages = messages(split)
+    index = pa.array([i for i in range(split_messages.num_rows) for _ in range(2)], pa.int64())
     ids = [
         name
-        for offset in sent["offset"].to_pylist()
+        for offset in split_messages["offset"].to_pylist()
         for name in (identity(split.tp, offset), "none")
     ]
     stager.add(
         pa.record_batch([pa.array(ids), pa.array(range(len(ids)), pa.int64())], schema=ROWS),
-        for_rows(sent, index),
+        for_rows(split_messages, index),
     )
-    done, n = stager.finish(), sent.num_rows
+    done, n = stager.finish(), split_messages.num_rows
     counts = split_counts(
         split,
         read=n,
@@ -382,7 +394,7 @@ def test_the_receipt_comes_last(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     twin = in_memory(tmp_path, ROWS, DEFAULT)
     window_first(twin)
     twin.prepare()
-    dies_between(twin, 0, "a1", monkeypatch)
+    die_between(twin, 0, "a1", monkeypatch)
     assert isinstance(attempt(twin, 0, "a2"), AlreadyDone)
     with pytest.raises(AssertionError, match="lost"):
-        whole(twin, [0])
+        assert_complete(twin, [0])

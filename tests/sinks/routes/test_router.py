@@ -25,16 +25,16 @@ VALUES = st.none() | st.sampled_from(
 )
 
 
-def by_hand(value: str | None) -> int:
+def find_rule(value: str | None) -> int:
     """The first rule that takes it."""
     if value is None:
         return len(RULES)
-    taken = (
+    matching_rules = (
         i
         for i, r in enumerate(RULES)
         if (value in r.values if r.pattern is None else re.fullmatch(r.pattern, value))
     )
-    return next(taken, len(RULES))
+    return next(matching_rules, len(RULES))
 
 
 def rows(values: list[str | None]) -> tuple[pa.RecordBatch, pa.RecordBatch]:
@@ -44,11 +44,13 @@ def rows(values: list[str | None]) -> tuple[pa.RecordBatch, pa.RecordBatch]:
     )
 
 
-def with_headers(lists: list[list[tuple[str, bytes | None]]]) -> pa.RecordBatch:
+def make_messages(lists: list[list[tuple[str, bytes | None]]]) -> pa.RecordBatch:
     """Messages with these headers."""
-    made = messages(Split("shop.orders", 0, 0, len(lists)))
+    header_messages = messages(Split("shop.orders", 0, 0, len(lists)))
     entries = pa.array([[{"key": k, "value": v} for k, v in headers] for headers in lists], HEADERS)
-    return made.set_column(made.schema.get_field_index("headers"), "headers", entries)
+    return header_messages.set_column(
+        header_messages.schema.get_field_index("headers"), "headers", entries
+    )
 
 
 @given(st.lists(VALUES, min_size=1, max_size=20))
@@ -57,7 +59,7 @@ def test_by_a_column(values: list[str | None]) -> None:
     the last table.
     """
     assert Router("column", "country", RULES).rules_of(*rows(values)).tolist() == [
-        by_hand(v) for v in values
+        find_rule(v) for v in values
     ]
 
 
@@ -72,19 +74,21 @@ def test_by_a_header(lists: list[list[tuple[str, str | None]]]) -> None:
     """The last header with the name counts, by its bytes; a message without one goes to
     the last table.
     """
-    made = with_headers(
+    header_messages = make_messages(
         [[(key, None if v is None else v.encode()) for key, v in headers] for headers in lists]
     )
     last = [dict(headers).get("country") for headers in lists]
     assert Router("header", "country", RULES).rules_of(
-        rows([None] * len(lists))[0], made
-    ).tolist() == [by_hand(v) for v in last]
+        rows([None] * len(lists))[0], header_messages
+    ).tolist() == [find_rule(v) for v in last]
 
 
 def test_a_header_that_is_no_text() -> None:
     """Bytes that are no text lead to no table, and stop nothing."""
-    made = with_headers([[("country", b"\xff\xfe")], [("country", b"de")]])
-    assert Router("header", "country", RULES).rules_of(rows([None, None])[0], made).tolist() == [
+    header_messages = make_messages([[("country", b"\xff\xfe")], [("country", b"de")]])
+    assert Router("header", "country", RULES).rules_of(
+        rows([None, None])[0], header_messages
+    ).tolist() == [
         3,
         0,
     ]
@@ -95,8 +99,8 @@ def test_a_header_that_is_no_text() -> None:
 )
 def test_by_other_types(values: list[object], kind: pa.DataType) -> None:
     """Integers and booleans lead by their text."""
-    made = pa.record_batch([pa.array(values, kind)], ["country"])
-    assert Router("column", "country", RULES).rules_of(made, rows([None] * 3)[1]).tolist() == [
+    batch = pa.record_batch([pa.array(values, kind)], ["country"])
+    assert Router("column", "country", RULES).rules_of(batch, rows([None] * 3)[1]).tolist() == [
         2,
         3,
         3,
@@ -105,8 +109,8 @@ def test_by_other_types(values: list[object], kind: pa.DataType) -> None:
 
 def test_by_topic() -> None:
     """Where a pattern of topics is read, each topic may have a table."""
-    found = Router("topic", "", (Rule(pattern=r"shop\.o.*"),)).rules_of(*rows(["x", "y"]))
-    assert found.tolist() == [0, 0]
+    rules = Router("topic", "", (Rule(pattern=r"shop\.o.*"),)).rules_of(*rows(["x", "y"]))
+    assert rules.tolist() == [0, 0]
 
 
 @given(st.lists(st.integers(0, 3), min_size=1, max_size=30))
@@ -114,14 +118,15 @@ def test_rows_stay_beside_their_messages(places: list[int]) -> None:
     """Each table's rows are in their order, each with its own message, and none is lost
     or doubled.
     """
-    made, theirs = rows([str(i) for i in range(len(places))])
-    parts = parts_by_table(np.array(places), made, theirs)
+    table_rows, row_messages = rows([str(i) for i in range(len(places))])
+    parts = parts_by_table(np.array(places), table_rows, row_messages)
     assert all(
-        part["country"].to_pylist() == [str(o) for o in beside["offset"].to_pylist()]
-        for _, part, beside in parts
+        part["country"].to_pylist() == [str(o) for o in part_messages["offset"].to_pylist()]
+        for _, part, part_messages in parts
     )
-    assert {place: part["country"].to_pylist() for place, part, _ in parts} == {
-        place: [str(i) for i, p in enumerate(places) if p == place] for place in set(places)
+    assert {table_number: part["country"].to_pylist() for table_number, part, _ in parts} == {
+        table_number: [str(i) for i, p in enumerate(places) if p == table_number]
+        for table_number in set(places)
     }
 
 

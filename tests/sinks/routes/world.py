@@ -14,7 +14,7 @@ import pyarrow as pa
 from tests.sinks.delta.pieces import delta_pieces
 from tests.sinks.memory import MemoryWorld
 from tests.sinks.sqlite.world import SqliteBoth, SqliteWorld
-from tests.sinks.traced import in_turn
+from tests.sinks.traced import take_turn_before
 from tests.sinks.with_dead_letters import DeltaSink
 from tests.sinks.world import POINTS, SinkWorld
 from windrow.ingest.crashpoints import CrashPoint, crash_point
@@ -43,38 +43,38 @@ class RoutedBoth(WithDeadLetters, RoutedSink):
     def __init__(
         self,
         routes: Sequence[tuple[Rule, Any]],
-        other: Any,
+        last_sink: Any,
         dead: DeadLetters,
         rows: pa.Schema,
         metadata: Mapping[str, str],
     ) -> None:
-        by: By = "column" if "id" in rows.names else "topic"
-        super().__init__(by, "id", routes, other, rows, metadata)
-        self.tables, self.other, self.dead_letters = [table for _, table in routes], other, dead
-        self.schema, self.store = rows, other.store  # which puts the receipts
+        routed_by: By = "column" if "id" in rows.names else "topic"
+        super().__init__(routed_by, "id", routes, last_sink, rows, metadata)
+        self.tables, self.other, self.dead_letters = [table for _, table in routes], last_sink, dead
+        self.schema, self.store = rows, last_sink.store  # which puts the receipts
 
 
-def in_memory(place: Path, rows: pa.Schema, metadata: Mapping[str, str]) -> RoutedBoth:
+def in_memory(folder: Path, rows: pa.Schema, metadata: Mapping[str, str]) -> RoutedBoth:
     """Three tables in this process."""
-    first, second, other = (
-        MemorySink(f"{place}/{name}", rows, metadata) for name in ("first", "second", "other")
+    first, second, last_sink = (
+        MemorySink(f"{folder}/{name}", rows, metadata) for name in ("first", "second", "other")
     )
     return RoutedBoth(
-        [(FIRST, first), (SECOND, second)], other, MemoryDeadLetters(), rows, metadata
+        [(FIRST, first), (SECOND, second)], last_sink, MemoryDeadLetters(), rows, metadata
     )
 
 
-def of_two_kinds(place: Path, rows: pa.Schema, metadata: Mapping[str, str]) -> RoutedBoth:
+def of_two_kinds(folder: Path, rows: pa.Schema, metadata: Mapping[str, str]) -> RoutedBoth:
     """On disk: one of them of another kind."""
-    place.mkdir(parents=True, exist_ok=True)
-    first, other = (
-        DeltaSink(str(place / "first"), rows, metadata),
-        DeltaSink(str(place / "orders"), rows, metadata),
+    folder.mkdir(parents=True, exist_ok=True)
+    first, last_sink = (
+        DeltaSink(str(folder / "first"), rows, metadata),
+        DeltaSink(str(folder / "orders"), rows, metadata),
     )
-    second = SqliteBoth(str(place / "second.sqlite"), rows, metadata)
-    dead = delta_dead_letters(other.uri)
+    second = SqliteBoth(str(folder / "second.sqlite"), rows, metadata)
+    dead = delta_dead_letters(last_sink.uri)
     routes = [(FIRST, first), (SECOND, second)]
-    return RoutedBoth(routes, other, dead, rows, metadata)
+    return RoutedBoth(routes, last_sink, dead, rows, metadata)
 
 
 def pieces(sink: RoutedBoth) -> list[pa.Table]:
@@ -92,13 +92,13 @@ class WindowFirst(RoutedBoth):
     """A broken twin: the window's receipt, and then the rows of the other tables."""
 
     def commit(self, receipt: Receipt, staged: Sequence[Staged]) -> Outcome:
-        held = self._other.look(receipt.window)
+        committed = self._other.look(receipt.window)
         outcome = self._other.commit(
             receipt, staged_for(parts_for(self._other.identity, staged), staged)
         )
         crash_point("commit.between")
         for table in self._tables if isinstance(outcome, Done) else ():
-            self._commit_to(table, receipt, staged, held)
+            self._commit_to(table, receipt, staged, committed)
         return outcome
 
 
@@ -110,14 +110,14 @@ def window_first(sink: Any) -> None:
 class InMemoryWorld(MemoryWorld):
     """Three tables in memory."""
 
-    def made(self, place: str, rows: pa.Schema, metadata: Mapping[str, str]) -> Any:
-        return in_memory(Path(place), rows, metadata)
+    def make_sink(self, location: str, rows: pa.Schema, metadata: Mapping[str, str]) -> Any:
+        return in_memory(Path(location), rows, metadata)
 
     def pieces(self, sink: Any) -> list[pa.Table]:
         return pieces(sink)
 
-    def overtaken(self, sink: Any, turn: Callable[[], object]) -> None:
-        in_turn(sink.tables[0], "commit", turn)
+    def let_overtake(self, sink: Any, turn: Callable[[], object]) -> None:
+        take_turn_before(sink.tables[0], "commit", turn)
 
     def no_answer(self, sink: Any) -> AbstractContextManager[None]:
         sink.other.store.fault = "unknown"
@@ -135,18 +135,18 @@ class RoutesWorld(SinkWorld):
     locks_between = True
     """Whoever is stopped in the transaction of the SQLite table holds its lock."""
 
-    def place(self, folder: Path, server: Any) -> str:
+    def new_location(self, folder: Path, server: Any) -> str:
         del server
         return str(folder / "tables")
 
-    def made(self, place: str, rows: pa.Schema, metadata: Mapping[str, str]) -> Any:
-        return of_two_kinds(Path(place), rows, metadata)
+    def make_sink(self, location: str, rows: pa.Schema, metadata: Mapping[str, str]) -> Any:
+        return of_two_kinds(Path(location), rows, metadata)
 
     def pieces(self, sink: Any) -> list[pa.Table]:
         return pieces(sink)
 
-    def overtaken(self, sink: Any, turn: Callable[[], object]) -> None:
-        in_turn(sink.tables[0], "commit", turn)
+    def let_overtake(self, sink: Any, turn: Callable[[], object]) -> None:
+        take_turn_before(sink.tables[0], "commit", turn)
 
     def no_answer(self, sink: Any) -> AbstractContextManager[None]:
         answered(sink.other, (Unanswered("connection reset"), True))

@@ -26,7 +26,7 @@ def pipeline(stage: Stage) -> Stage:
     return stage
 
 
-def asked(question: str, file: str = "orders.sqlite") -> list[Any]:
+def query(question: str, file: str = "orders.sqlite") -> list[Any]:
     """What a user's own connection is told."""
     with closing(sqlite3.connect(file)) as database:
         return database.execute(question).fetchall()
@@ -45,18 +45,18 @@ def test_what_the_page_says(pipeline: Stage) -> None:
     )
     pipeline.json("run", pipeline.spec, "--window", hour(0))
     (question,) = [part.split('"')[1] for part in text(PAGE).split("```sh\n")[1:]]
-    assert asked(question) == [("2026-01-05", 4)]
-    found: dict[str, Any] = {}
-    exec(text(PAGE).split("```python\n")[1].partition("```")[0], found)
-    assert sorted(found["orders"]["id"]) == [0, 1, 2, 3]
-    assert found["orders"]["_timestamp"].dt.tz is not None
-    tables = {name for (name,) in asked("SELECT name FROM sqlite_master WHERE type = 'table'")}
+    assert query(question) == [("2026-01-05", 4)]
+    namespace: dict[str, Any] = {}
+    exec(text(PAGE).split("```python\n")[1].partition("```")[0], namespace)
+    assert sorted(namespace["orders"]["id"]) == [0, 1, 2, 3]
+    assert namespace["orders"]["_timestamp"].dt.tz is not None
+    tables = {name for (name,) in query("SELECT name FROM sqlite_master WHERE type = 'table'")}
     assert tables == {
         "orders",
         "orders_dead",
-        *(f"windrow_{own}" for own in ("tables", "receipts", "offsets", "notes")),
+        *(f"windrow_{table}" for table in ("tables", "receipts", "offsets", "notes")),
     }
-    (plan,) = asked("EXPLAIN QUERY PLAN SELECT * FROM orders WHERE _window = 'x'")
+    (plan,) = query("EXPLAIN QUERY PLAN SELECT * FROM orders WHERE _window = 'x'")
     assert "USING INDEX windrow_" in plan[-1]
 
 
@@ -70,9 +70,9 @@ def test_a_value_that_somebody_changed_is_found(pipeline: Stage) -> None:
     ):
         with closing(sqlite3.connect("orders.sqlite", isolation_level=None)) as database:
             database.execute("UPDATE orders SET id = ? WHERE rowid = 1", [bad])
-        found, *_ = pipeline.json("verify", pipeline.spec, "--deep", code=1)["findings"]
-        assert says in found["what"]
-        assert "secret" not in str(found)
+        finding, *_ = pipeline.json("verify", pipeline.spec, "--deep", code=1)["findings"]
+        assert says in finding["what"]
+        assert "secret" not in str(finding)
 
 
 def test_a_ledger_and_a_table_in_one_file(pipeline: Stage) -> None:
@@ -82,14 +82,16 @@ def test_a_ledger_and_a_table_in_one_file(pipeline: Stage) -> None:
     apart = spec.read_text()
     spec.write_text(f"{apart}state: orders.sqlite\n")
     for command in (("run", "--window", hour(1)), ("doctor",), ("plan", "--window", hour(1))):
-        said = pipeline.call(command[0], pipeline.spec, *command[1:])
-        assert (said.exit_code, "holds tables of a sink" in said.output) == (2, True), said.output
+        reply = pipeline.call(command[0], pipeline.spec, *command[1:])
+        assert (reply.exit_code, "holds tables of a sink" in reply.output) == (2, True), (
+            reply.output
+        )
     spec.write_text(apart)
     assert pipeline.json("verify", pipeline.spec, "--deep")["findings"] == []
     another = apart.replace("orders.sqlite", ".windrow/state.db").replace("id: things", "id: more")
     spec.write_text(another)
-    said = pipeline.json("run", pipeline.spec, "--window", hour(1), code=2)["error"]["message"]
-    assert "is a ledger, which has the file for itself" in said
+    reply = pipeline.json("run", pipeline.spec, "--window", hour(1), code=2)["error"]["message"]
+    assert "is a ledger, which has the file for itself" in reply
     spec.write_text(apart)
     assert pipeline.json("verify", pipeline.spec, "--deep")["findings"] == []
 

@@ -50,9 +50,9 @@ def path(tmp_path: Path) -> str:
 
 @pytest.fixture
 def sink(path: str) -> Any:
-    made = SqliteBoth(path, ROWS)
-    made.prepare()
-    return made
+    sink = SqliteBoth(path, ROWS)
+    sink.prepare()
+    return sink
 
 
 @pytest.fixture
@@ -80,14 +80,14 @@ def test_a_check_keeps_locks(sink: Any, user: sqlite3.Connection) -> None:
     user.execute("BEGIN EXCLUSIVE")
     sink.store.check_write()
     read = "import sqlite3, sys; sqlite3.connect(sys.argv[1], 0).execute('SELECT * FROM orders')"
-    other = subprocess.run(
+    checker = subprocess.run(
         [sys.executable, "-c", read, sink.store.path],
         stderr=subprocess.PIPE,
         text=True,
         timeout=30,
         check=False,
     )
-    assert "database is locked" in other.stderr
+    assert "database is locked" in checker.stderr
 
 
 HOLDER = """
@@ -110,7 +110,7 @@ def test_who_holds_a_file_is_named(
     the log again.
     """
     monkeypatch.setattr("windrow.ingest.waiting.SECONDS", 0.1)
-    made, staged = staged_receipt(sink, 0)
+    window_receipt, staged = staged_receipt(sink, 0)
     sink.store.wait_seconds = 0.5
     with subprocess.Popen(
         [sys.executable, "-c", HOLDER, sink.store.path, mode, begin],
@@ -122,12 +122,12 @@ def test_who_holds_a_file_is_named(
         assert holder.stdin is not None
         assert holder.stdout.readline() == "up\n"
         with waits_heard() as heard, pytest.raises(UnreachableError, match="locked"):
-            sink.commit(made, staged)
-        said = heard.get(timeout=30).getMessage()
-        assert f"shop.sqlite, which process {holder.pid} (" in said
+            sink.commit(window_receipt, staged)
+        message = heard.get(timeout=30).getMessage()
+        assert f"shop.sqlite, which process {holder.pid} (" in message
         holder.stdin.close()
         holder.wait(30)
-    assert isinstance(sink.commit(made, staged), Done)
+    assert isinstance(sink.commit(window_receipt, staged), Done)
     with closing(sqlite3.connect(sink.store.path)) as database:
         assert database.execute("PRAGMA journal_mode").fetchone() == ("wal",)
 
@@ -136,9 +136,9 @@ def test_a_reader_holds_no_commit_up(sink: Any, user: sqlite3.Connection) -> Non
     """It goes on to see what it began with."""
     sink.commit(*staged_receipt(sink, 0))
     user.execute("BEGIN")
-    before = user.execute("SELECT count(*) FROM orders").fetchone()
+    old_count = user.execute("SELECT count(*) FROM orders").fetchone()
     assert isinstance(sink.commit(*staged_receipt(sink, 1)), Done)
-    assert user.execute("SELECT count(*) FROM orders").fetchone() == before
+    assert user.execute("SELECT count(*) FROM orders").fetchone() == old_count
 
 
 def test_a_commit_outlives_a_loss_of_power(sink: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -157,22 +157,22 @@ def test_a_commit_outlives_a_loss_of_power(sink: Any, monkeypatch: pytest.Monkey
 
 def test_two_pipelines_share_a_file(sink: Any) -> None:
     """Each has its table, its windows and its offsets; one table has one pipeline."""
-    other = SqliteBoth(sink.store.path, ROWS, table="returns")
+    other_sink = SqliteBoth(sink.store.path, ROWS, table="returns")
     with pytest.raises(OwnerError):
         SqliteBoth(sink.store.path, ROWS).prepare(TableOwner("returns", "ledger-1", "hourly"))
-    other.prepare(TableOwner("returns", "ledger-1", "hourly"))
-    for table in (sink, other):
+    other_sink.prepare(TableOwner("returns", "ledger-1", "hourly"))
+    for table in (sink, other_sink):
         planned = plan(table, 0, pipeline="orders" if table is sink else "returns")
         staged = stage(table, planned, 0, "a1")
         table.commit_dead(planned, "a1", staged)
         assert isinstance(table.commit(receipt(planned, staged, 0, "a1"), staged), Done)
-    assert [c.receipt.window.pipeline for t in (sink, other) for c in t.receipts()] == [
+    assert [c.receipt.window.pipeline for t in (sink, other_sink) for c in t.receipts()] == [
         "orders",
         "returns",
     ]
     assert [
         table.read_dead(c.receipt.window).num_rows
-        for table in (sink, other)
+        for table in (sink, other_sink)
         for c in table.receipts()
     ] == [2, 2]
 
@@ -219,18 +219,18 @@ def test_a_dropped_table_is_made_anew(sink: Any, user: sqlite3.Connection) -> No
 
 
 @pytest.mark.parametrize(
-    "made", ["CREATE TABLE orders (id)", "CREATE VIEW orders AS SELECT 1 AS id"]
+    "table_sql", ["CREATE TABLE orders (id)", "CREATE VIEW orders AS SELECT 1 AS id"]
 )
-def test_somebody_elses_table_is_refused(path: str, made: str) -> None:
+def test_somebody_elses_table_is_refused(path: str, table_sql: str) -> None:
     """It is never written to, nor is its file."""
     with closing(sqlite3.connect(path)) as database:
-        database.execute(made)
-    before = Path(path).read_bytes()
-    other = SqliteBoth(path, ROWS)
-    for ask in (other.prepare, lambda: other.commit(*staged_receipt(other, 0, dead=False))):
+        database.execute(table_sql)
+    old_content = Path(path).read_bytes()
+    sink = SqliteBoth(path, ROWS)
+    for ask in (sink.prepare, lambda: sink.commit(*staged_receipt(sink, 0, dead=False))):
         with pytest.raises(SpecError, match="holds a table or view orders that windrow didn't"):
             ask()
-    assert Path(path).read_bytes() == before
+    assert Path(path).read_bytes() == old_content
 
 
 def test_who_only_looks_changes_no_file(path: str) -> None:
@@ -239,26 +239,26 @@ def test_who_only_looks_changes_no_file(path: str) -> None:
     """
     with closing(sqlite3.connect(path)) as database:
         database.execute("CREATE TABLE customers (id)")
-    before, sink = Path(path).read_bytes(), SqliteBoth(path, ROWS)
+    old_content, sink = Path(path).read_bytes(), SqliteBoth(path, ROWS)
     with pytest.raises(RefusedError):
         sink.commit(*staged_receipt(sink, 0, dead=False))
     assert (sink.look(window(0)), sink.owner(), list(sink.receipts())) == (None, None, [])
-    assert Path(path).read_bytes() == before
+    assert Path(path).read_bytes() == old_content
     sink.prepare()
     with closing(sqlite3.connect(path)) as database:
         database.execute("PRAGMA journal_mode = DELETE").fetchall()
-    before = Path(path).read_bytes()
+    old_content = Path(path).read_bytes()
     assert (sink.look(window(0)), list(sink.audit().receipts())) == (None, [])
-    assert Path(path).read_bytes() == before
+    assert Path(path).read_bytes() == old_content
 
 
 def test_a_receipt_takes_no_offsets_of_another_window(sink: Any) -> None:
     """Whatever the look before it has found."""
     sink.commit(*staged_receipt(sink, 0))
     same = plan(sink, 1, (0, 10))
-    made = receipt(same, stage(sink, same, 0, "a1"), 0, "a1")
+    window_receipt = receipt(same, stage(sink, same, 0, "a1"), 0, "a1")
     with pytest.raises(RefusedError, match="refuses it: UNIQUE"), sink.store.writing() as state:
-        state.put(TableChange(receipt=made))
+        state.put(TableChange(receipt=window_receipt))
     assert isinstance(sink.commit(*staged_receipt(sink, 0)), AlreadyDone)
 
 
@@ -287,8 +287,8 @@ def test_a_damaged_row_of_windrows_own_is_told(
 @pytest.mark.parametrize("harm", ["value = 'x'", "name = '[x'", "name = 'x'"])
 def test_a_damaged_note_was_never_put(sink: Any, user: sqlite3.Connection, harm: str) -> None:
     """The dead letters of its attempt count as not stored, and verify tells."""
-    made, staged = staged_receipt(sink, 0)
-    sink.commit_dead(made.plan, "a1", staged)
+    window_receipt, staged = staged_receipt(sink, 0)
+    sink.commit_dead(window_receipt.plan, "a1", staged)
     user.execute(f"UPDATE windrow_notes SET {harm}")
     assert sink.dead_letters.attempts(lambda _: True) == {}
     with pytest.raises(RefusedError, match="or run windrow replay"):
@@ -313,16 +313,16 @@ def test_a_staged_file_that_is_not_whole(
     sink: Any, harming: Callable[[Path], object], says: str
 ) -> None:
     """Nothing is committed."""
-    made, staged = staged_receipt(sink, 0)
+    window_receipt, staged = staged_receipt(sink, 0)
     word, *_ = staged[0].rows
     harming(Path(sink.store.staged.uri) / msgspec.json.decode(word)["path"])
     with pytest.raises(RefusedError, match=says):
-        sink.commit(made, staged)
+        sink.commit(window_receipt, staged)
     assert (sink.look(window(0)), pieces(sink)) == (None, [])
 
 
 @pytest.mark.parametrize(
-    ("made", "says"),
+    ("change_sql", "says"),
     [
         (
             "CREATE TRIGGER less BEFORE INSERT ON orders BEGIN SELECT RAISE(IGNORE); END",
@@ -337,25 +337,25 @@ def test_a_staged_file_that_is_not_whole(
     ],
 )
 def test_what_a_user_made_of_the_table(
-    sink: Any, user: sqlite3.Connection, made: str, says: str
+    sink: Any, user: sqlite3.Connection, change_sql: str, says: str
 ) -> None:
     """What keeps rows out is told, and nothing is committed."""
-    user.execute(made)
+    user.execute(change_sql)
     with pytest.raises(RefusedError, match=says):
         sink.commit(*staged_receipt(sink, 0))
-    if "DROP" not in made:
+    if "DROP" not in change_sql:
         assert sink.look(window(0)) is None
 
 
 def replacing(user: sqlite3.Connection) -> None:
     """The table is made anew, and a row takes the place of one of another window."""
-    ((made,), (index,)) = user.execute(
+    ((table_sql,), (index,)) = user.execute(
         "SELECT sql FROM sqlite_master WHERE tbl_name = 'orders' AND sql > '' ORDER BY type DESC"
     )
     names = ", ".join(name for _, name, *_ in user.execute("PRAGMA table_info(orders)"))
     once = f"place AS (_offset % {PER_WINDOW}), UNIQUE (_partition, place) ON CONFLICT REPLACE"
     user.execute("ALTER TABLE orders RENAME TO before")
-    user.execute(f"{made.rpartition(')')[0]}, {once})")
+    user.execute(f"{table_sql.rpartition(')')[0]}, {once})")
     user.execute(f"INSERT INTO orders ({names}) SELECT {names} FROM before")
     user.execute("DROP TABLE before")
     user.execute(index)
@@ -406,8 +406,8 @@ def test_a_text_that_is_none(sink: Any, user: sqlite3.Connection) -> None:
 
 def test_a_disk_that_is_full(sink: Any) -> None:
     """It is told, what was written is taken back, and with room again the window goes in."""
-    made, staged = staged_receipt(sink, 0)
+    window_receipt, staged = staged_receipt(sink, 0)
     with files_end_at(20_000), pytest.raises(UnreachableError, match=r"is its disk full|no room"):
-        sink.commit(made, staged)
+        sink.commit(window_receipt, staged)
     assert (sink.look(window(0)), pieces(sink)) == (None, [])
-    assert isinstance(sink.commit(made, staged), Done)
+    assert isinstance(sink.commit(window_receipt, staged), Done)

@@ -22,7 +22,7 @@ def database() -> Iterator[sqlite3.Connection]:
         yield opened
 
 
-def through(database: sqlite3.Connection, batch: pa.RecordBatch) -> list[tuple[object, ...]]:
+def write_and_read(database: sqlite3.Connection, batch: pa.RecordBatch) -> list[tuple[object, ...]]:
     """What a table of SQLite holds of a batch."""
     names = [f'"{number}" {declared(field.type)}' for number, field in enumerate(batch.schema)]
     database.execute(f"CREATE TABLE held ({', '.join(names)})")
@@ -46,7 +46,7 @@ def test_what_a_user_sees(database: sqlite3.Connection) -> None:
             "map": pa.array([[("k", 1)]], pa.map_(pa.string(), pa.int64())),
         }
     )
-    (row,) = through(database, batch)
+    (row,) = write_and_read(database, batch)
     assert row[:4] == (
         "2026-01-02 03:04:05.000006Z",
         "1970-01-01 00:00:00.000000",

@@ -40,12 +40,12 @@ def receipt_first(sink: Any) -> None:
     """A broken twin: the receipt, and then its rows, in a transaction each."""
 
     def twice(state: Any, change: TableChange) -> Answer:
-        answer: Answer = state.put(msgspec.structs.replace(change, staged=(), columns=None))
+        put_answer: Answer = state.put(msgspec.structs.replace(change, staged=(), columns=None))
         crash_point("commit.before")
         with SqliteStore(sink.store.path, sink.store.table).writing() as then:
             assert then is not None
             then.put(msgspec.structs.replace(change, replaces=False, receipt=None))
-        return answer
+        return put_answer
 
     on_put(sink, twice)
 
@@ -56,15 +56,15 @@ class SqliteWorld(SinkWorld):
     locks = True
     twins = (receipt_first,)
 
-    def place(self, folder: Path, server: Any) -> str:
+    def new_location(self, folder: Path, server: Any) -> str:
         del server
         return str(folder / "orders.sqlite")
 
-    def made(self, place: str, rows: pa.Schema, metadata: Mapping[str, str]) -> Any:
-        return SqliteBoth(place, rows, metadata)
+    def make_sink(self, location: str, rows: pa.Schema, metadata: Mapping[str, str]) -> Any:
+        return SqliteBoth(location, rows, metadata)
 
     def pieces(self, sink: Any) -> list[pa.Table]:
-        found, last = [], None
+        batches_by_piece, last = [], None
         with sink.store.reading() as state:
             for batch in () if state is None else state.scan(None):
                 names = [sink.metadata[name] for name in ("window", "topic", "partition", "offset")]
@@ -72,10 +72,10 @@ class SqliteWorld(SinkWorld):
                     zip(*(batch[n].to_pylist() for n in names), strict=True)
                 ):
                     if last is None or where != last[0] or offset <= last[1]:
-                        found.append(list[pa.RecordBatch]())
-                    found[-1].append(batch.slice(row, 1))
+                        batches_by_piece.append(list[pa.RecordBatch]())
+                    batches_by_piece[-1].append(batch.slice(row, 1))
                     last = where, offset
-        return [pa.Table.from_batches(each).combine_chunks() for each in found]
+        return [pa.Table.from_batches(batches).combine_chunks() for batches in batches_by_piece]
 
 
 pieces = SqliteWorld().pieces

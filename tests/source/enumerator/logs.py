@@ -42,31 +42,33 @@ class ShortChunks(MemoryBroker):
                 )
 
 
-def logs(most: int = 120) -> st.SearchStrategy[list[Event]]:
+def logs(max_events: int = 120) -> st.SearchStrategy[list[Event]]:
     """Rising timestamps over the day, among them late, future and unstamped ones, idle
     hours, transactions committed and aborted.
     """
     step = st.sampled_from([20_000, 60_000, 300_000, 300_000, 300_000, 3 * HOUR])
     aside = st.sampled_from([0] * 12 + [-40_000, -6 * HOUR, -HOUR, HOUR, 3 * HOUR, 10**12, None])
-    how = st.sampled_from(["plain"] * 6 + ["committed", "aborted"])
-    events = st.lists(st.tuples(step, aside, how), max_size=most).map(_events)
+    fate = st.sampled_from(["plain"] * 6 + ["committed", "aborted"])
+    events = st.lists(st.tuples(step, aside, fate), max_size=max_events).map(_events)
     # a log is refused if none of its visible messages has a timestamp
-    return events.filter(lambda log: not log or any(s >= 0 and how != "aborted" for s, how in log))
+    return events.filter(
+        lambda log: not log or any(s >= 0 and fate != "aborted" for s, fate in log)
+    )
 
 
 def _events(steps: Sequence[tuple[int, int | None, str]]) -> list[Event]:
     clock = accumulate(step for step, _, _ in steps)
     return [
-        (-1 if aside is None else START + at + aside, how)
-        for at, (_, aside, how) in zip(clock, steps, strict=True)
+        (-1 if aside is None else START + clock_time + aside, fate)
+        for clock_time, (_, aside, fate) in zip(clock, steps, strict=True)
     ]
 
 
-def healthy(most: int = 150) -> st.SearchStrategy[list[Event]]:
+def healthy(max_events: int = 150) -> st.SearchStrategy[list[Event]]:
     """Timestamps that only rise; no transactions."""
-    return st.lists(st.sampled_from([1, 20_000, 300_000, 300_000, 2 * HOUR]), max_size=most).map(
-        lambda steps: _events([(s, 0, "plain") for s in steps])
-    )
+    return st.lists(
+        st.sampled_from([1, 20_000, 300_000, 300_000, 2 * HOUR]), max_size=max_events
+    ).map(lambda steps: _events([(s, 0, "plain") for s in steps]))
 
 
 def write(
@@ -74,13 +76,13 @@ def write(
 ) -> list[tuple[int, int]]:
     """Append the events; offset and timestamp of those that become visible."""
     visible = []
-    for stamp, how in events:
-        if how == "plain":
+    for stamp, fate in events:
+        if fate == "plain":
             visible.append((broker.produce(tp, b"", timestamp=stamp), stamp))
             continue
         transaction = broker.transaction()
         offset = broker.produce(tp, b"", timestamp=stamp, transaction=transaction)
-        if how == "committed":
+        if fate == "committed":
             transaction.commit()
             visible.append((offset, stamp))
         else:
@@ -92,12 +94,14 @@ def by_definition(visible: Sequence[tuple[int, int]], label: datetime) -> int | 
     """The settled rule word by word, as an offset; the first label cuts before all that
     has no timestamp, if nothing stamped lies before.
     """
-    at, before = int(label.timestamp() * 1000), []
+    label_millis, stamps_before = int(label.timestamp() * 1000), []
     for j, (offset, stamp) in enumerate(visible):
-        asked = visible[j : j + 20]
-        if stamp >= at and 2 * sum(s < at for _, s in asked) <= len(asked):
-            return offset if label != FIRST or any(s >= 0 for s in before) else 0
-        before.append(stamp)
+        following = visible[j : j + 20]
+        if stamp >= label_millis and 2 * sum(s < label_millis for _, s in following) <= len(
+            following
+        ):
+            return offset if label != FIRST or any(s >= 0 for s in stamps_before) else 0
+        stamps_before.append(stamp)
     return None
 
 
@@ -117,7 +121,7 @@ def resolved(
     )
 
 
-def alone(
+def resolve_alone(
     broker: MemoryBroker,
     label: datetime,
     lower: Boundary | None = None,
@@ -132,9 +136,9 @@ def freeze(
     broker: MemoryBroker, ledger: SqlLedger, label: datetime, source: Source = SOURCE
 ) -> Boundary:
     """The label's frozen boundary, as the pipeline does it."""
-    held = ledger.boundary(PIPELINE, label)
-    if held is not None:
-        return held
+    frozen = ledger.boundary(PIPELINE, label)
+    if frozen is not None:
+        return frozen
     candidates = resolved(broker, label, *ledger.neighbours(PIPELINE, label), source)
     return next(b for b in ledger.freeze(PIPELINE, candidates) if b.label == label)
 
@@ -142,9 +146,9 @@ def freeze(
 def plan(broker: MemoryBroker, ledger: SqlLedger, hour: int, source: Source = SOURCE) -> Plan:
     """The frozen plan of the window from the label `hour` to the next."""
     window = window_at(PIPELINE, "hourly", LABELS[hour])
-    held = ledger.plan(window)
-    if held is not None:
-        return held
+    frozen = ledger.plan(window)
+    if frozen is not None:
+        return frozen
     start, stop = (
         freeze(broker, ledger, LABELS[hour], source),
         freeze(broker, ledger, LABELS[hour + 1], source),

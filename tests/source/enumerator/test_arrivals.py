@@ -50,13 +50,13 @@ _QUESTIONS = {
 class Busy(MemoryBroker):
     """A message of noon arrives in each log right before one question, counted from 0.
 
-    `asked`: the questions so far. `ends_asked`: whether one for ends was among them when
+    `requests`: the questions so far. `ends_asked`: whether one for ends was among them when
     the messages arrived; None if they haven't arrived.
     """
 
     def __init__(self, arrival: int) -> None:
         super().__init__()
-        self.arrival, self.asked, self.ends_asked = arrival, list[str](), None
+        self.arrival, self.requests, self.ends_asked = arrival, list[str](), None
         for name in ("t", "new"):
             self.create_topic(name)
             for i in range(WRITTEN):
@@ -71,11 +71,11 @@ class Busy(MemoryBroker):
         return super().__getattribute__(name)
 
     def _count(self, question: str) -> None:
-        if len(self.asked) == self.arrival:
-            self.ends_asked = bool({"ends", "stable_ends"} & set(self.asked))
+        if len(self.requests) == self.arrival:
+            self.ends_asked = bool({"ends", "stable_ends"} & set(self.requests))
             for tp in (T0, NEW):
                 self.produce(tp, b"", timestamp=NOON)
-        self.asked.append(question)
+        self.requests.append(question)
 
 
 Resolved = Callable[[Busy, Initializer], Sequence[Mark]]
@@ -83,10 +83,10 @@ Resolved = Callable[[Busy, Initializer], Sequence[Mark]]
 
 def lower(broker: Busy, *others: str) -> Boundary:
     """A boundary of topic t at 11:00, with these others of an id that they had before."""
-    seen = [TopicSeen("t", MemoryBroker.topic(broker, "t").topic_id, 1)]
-    seen += [TopicSeen(name, "an earlier one", 1) for name in others]
-    marks = [Mark(topic.topic, 0, 0, "position") for topic in seen]
-    return Boundary.of(NOON - timedelta(hours=1), "memory", seen, marks)
+    topics = [TopicSeen("t", MemoryBroker.topic(broker, "t").topic_id, 1)]
+    topics += [TopicSeen(name, "an earlier one", 1) for name in others]
+    marks = [Mark(topic.topic, 0, 0, "position") for topic in topics]
+    return Boundary.of(NOON - timedelta(hours=1), "memory", topics, marks)
 
 
 def source(start: Initializer, joining: Joining = "start") -> Source:
@@ -113,7 +113,7 @@ def joined_batch(broker: Busy, start: Initializer) -> Sequence[Mark]:
 
 def joined_hour(broker: Busy, start: Initializer) -> Sequence[Mark]:
     """Where a topic begins that an hour is the first to read."""
-    found = resolve(
+    boundaries = resolve(
         broker,
         source(start),
         NOON,
@@ -124,7 +124,7 @@ def joined_hour(broker: Busy, start: Initializer) -> Sequence[Mark]:
         lambda _: None,
         wait_for_open=False,
     )
-    return found[-1].start_marks
+    return boundaries[-1].start_marks
 
 
 def begun_anew(broker: Busy, start: Initializer) -> Sequence[Mark]:
@@ -164,9 +164,9 @@ def test_what_arrives_after_the_ends_were_asked_lies_behind_every_position(
         broker = Busy(arrival)
         broker.commit_group("far", dict.fromkeys((T0, NEW), 1_000))
         marks = resolved(broker, position)
-        known = WRITTEN + (not broker.ends_asked and not isinstance(position, AtTime))
+        max_offset = WRITTEN + (not broker.ends_asked and not isinstance(position, AtTime))
         assert marks, "nothing was resolved"
-        assert all(mark.offset <= known for mark in marks), (broker.asked, arrival, marks)
+        assert all(mark.offset <= max_offset for mark in marks), (broker.requests, arrival, marks)
         if broker.ends_asked is None:
             return
     pytest.fail("more questions than expected")
@@ -180,7 +180,7 @@ def test_a_group_that_goes_on_meanwhile_is_followed() -> None:
     class Following(Busy):
         def _count(self, question: str) -> None:
             if question == "committed":
-                self.arrival = len(self.asked)
+                self.arrival = len(self.requests)
             super()._count(question)
             if question == "committed":
                 self.commit_group("g", {T0: WRITTEN + 1, NEW: 3})

@@ -14,7 +14,7 @@ HERE = boundary(hour(1), mark(5), mark(7, partition=1))
 
 
 @pytest.mark.parametrize(
-    ("other", "said"),
+    ("other_boundary", "difference_text"),
     [
         (boundary(hour(1), mark(5, "clamped", 3), mark(7, partition=1)), ""),
         (boundary(hour(1), mark(5), mark(8, partition=1)), "t[1] at 7 and 8"),
@@ -22,29 +22,37 @@ HERE = boundary(hour(1), mark(5), mark(7, partition=1))
         (boundary(hour(1), mark(5)), "t[1] at 7 and 0"),
         (boundary(hour(1), mark(5), seen={"t": 2}), "t[1] at 7 and nothing"),
         (
-            boundary(hour(1), mark(5), mark(7, partition=1), mark(2, partition=3), seen={"t": 4}),
+            boundary(
+                hour(1),
+                mark(5),
+                mark(7, partition=1),
+                mark(2, partition=3),
+                seen={"t": 4},
+            ),
             "t[3] at 0 and 2",
         ),
     ],
 )
-def test_a_difference_is_told_by_topic_partition(other: Boundary, said: str) -> None:
+def test_a_difference_is_told_by_topic_partition(
+    other_boundary: Boundary, difference_text: str
+) -> None:
     """However each cut was found; a partition that one side doesn't know yet is at 0
     there, one that it left out is nowhere.
     """
-    assert difference(HERE, other) == said
+    assert difference(HERE, other_boundary) == difference_text
 
 
 def test_what_one_side_left_out_is_nowhere() -> None:
     """On whichever side."""
-    other = boundary(hour(1), mark(5), seen={"t": 2})
-    assert (difference(HERE, other), difference(other, HERE)) == (
+    other_boundary = boundary(hour(1), mark(5), seen={"t": 2})
+    assert (difference(HERE, other_boundary), difference(other_boundary, HERE)) == (
         "t[1] at 7 and nothing",
         "t[1] at nothing and 7",
     )
 
 
 @pytest.mark.parametrize(
-    "other",
+    "other_boundary",
     [
         boundary(hour(2), mark(5), mark(7, partition=1)),
         boundary(hour(1), mark(5), mark(7, partition=1), cluster="d"),
@@ -52,12 +60,12 @@ def test_what_one_side_left_out_is_nowhere() -> None:
         boundary(hour(1), mark(5), mark(7, partition=1), seen={"u": 1}),
     ],
 )
-def test_another_label_or_source_is_told_before_any_offset(other: Boundary) -> None:
+def test_another_label_or_source_is_told_before_any_offset(other_boundary: Boundary) -> None:
     """In whichever order the two are held against each other, with both labels."""
-    assert difference(HERE, other).startswith(
+    assert difference(HERE, other_boundary).startswith(
         "label, cluster or topic id differ (2026-01-02T01:00:00Z, 2026-01-02T0"
     )
-    assert difference(other, HERE).endswith(", 2026-01-02T01:00:00Z)")
+    assert difference(other_boundary, HERE).endswith(", 2026-01-02T01:00:00Z)")
 
 
 def test_one_source_may_gain_topics_and_lose_none() -> None:

@@ -31,7 +31,7 @@ def hour(n: int) -> datetime:
 
 def boundary(label: Label, hows: Hows, topic: str = "orders") -> Boundary:
     """Marks of partitions 0, 1, ...; None for one that isn't known there."""
-    marks = [Mark(topic, p, 0, how) for p, how in enumerate(hows) if how is not None]
+    marks = [Mark(topic, p, 0, origin) for p, origin in enumerate(hows) if origin is not None]
     return Boundary.of(label, "cluster", [TopicSeen(topic, "id", len(marks))], marks)
 
 
@@ -93,8 +93,8 @@ def p(*partitions: int) -> tuple[TopicPartition, ...]:
     return tuple(TopicPartition("orders", n) for n in partitions)
 
 
-def states(found: Completeness) -> str:
-    return " ".join(w.state for w in found.windows.values())
+def states(assessment: Completeness) -> str:
+    return " ".join(w.state for w in assessment.windows.values())
 
 
 def hours(n: int) -> list[Receipt]:
@@ -106,31 +106,45 @@ def hours(n: int) -> list[Receipt]:
 
 def test_the_slowest_topic_partition_decides() -> None:
     """A window is complete once every log has passed its end, and those that have not are named."""
-    found = assess(
+    assessment = assess(
         boundaries(["settled"] * 3, ["settled", "settled", "end"], ["settled", "end", "end"]),
         hours(2),
         NONE,
         "wait",
     )
-    assert (found.watermark, found.holding, states(found)) == (hour(0), p(2), "open open")
-    found = assess(
+    assert (assessment.watermark, assessment.holding, states(assessment)) == (
+        hour(0),
+        p(2),
+        "open open",
+    )
+    assessment = assess(
         boundaries(["settled"] * 3, ["settled"] * 3, ["settled", "end", "end"]),
         hours(2),
         NONE,
         "wait",
     )
-    assert (found.watermark, found.holding, states(found)) == (hour(1), p(1, 2), "complete open")
-    found = assess(
+    assert (assessment.watermark, assessment.holding, states(assessment)) == (
+        hour(1),
+        p(1, 2),
+        "complete open",
+    )
+    assessment = assess(
         boundaries(["settled"] * 2, ["end"] * 2, ["settled"] * 2), hours(2), NONE, "wait"
     )
-    assert (found.watermark, found.holding, states(found)) == (hour(2), (), "complete complete")
+    assert (assessment.watermark, assessment.holding, states(assessment)) == (
+        hour(2),
+        (),
+        "complete complete",
+    )
 
 
-@pytest.mark.parametrize("how", sorted(set(get_args(How)) - {"settled", "removed"}))
-def test_only_a_settled_mark_proves_something(how: How) -> None:
+@pytest.mark.parametrize("origin", sorted(set(get_args(How)) - {"settled", "removed"}))
+def test_only_a_settled_mark_proves_something(origin: How) -> None:
     """No other mark of a topic-partition that is still read lets a window pass for complete."""
-    found = assess(boundaries(["settled", "settled"], ["settled", how]), hours(1), NONE, "wait")
-    assert (found.watermark, found.holding, states(found)) == (hour(0), p(1), "open")
+    assessment = assess(
+        boundaries(["settled", "settled"], ["settled", origin]), hours(1), NONE, "wait"
+    )
+    assert (assessment.watermark, assessment.holding, states(assessment)) == (hour(0), p(1), "open")
 
 
 def test_messages_that_came_later_prove_what_a_mark_did_not() -> None:
@@ -139,9 +153,9 @@ def test_messages_that_came_later_prove_what_a_mark_did_not() -> None:
     completes each hour by the next one's.
     """
     sparse = boundaries(["end"], ["end"], ["end"], ["end"])
-    found = assess(sparse, hours(3), NONE, "wait")
-    assert (found.watermark, states(found)) == (hour(2), "complete complete open")
-    assert found.holding == p(0)
+    assessment = assess(sparse, hours(3), NONE, "wait")
+    assert (assessment.watermark, states(assessment)) == (hour(2), "complete complete open")
+    assert assessment.holding == p(0)
     late = [receipt(hour(0)), receipt(hour(1), (key(0), 5)), receipt(hour(2), (key(0), 4))]
     assert assess(sparse, late[:2], NONE, "wait").watermark == hour(0)
     assert assess(sparse, late, NONE, "wait").watermark == hour(2)
@@ -151,8 +165,10 @@ def test_messages_that_came_later_prove_what_a_mark_did_not() -> None:
 
 def test_one_that_never_proved_anything_holds_all_back() -> None:
     """Without a settled mark anywhere there is no watermark."""
-    found = assess(boundaries(["settled", "position"], ["settled", "end"]), hours(1), NONE, "wait")
-    assert (found.watermark, found.holding, states(found)) == (None, p(1), "open")
+    assessment = assess(
+        boundaries(["settled", "position"], ["settled", "end"]), hours(1), NONE, "wait"
+    )
+    assert (assessment.watermark, assessment.holding, states(assessment)) == (None, p(1), "open")
 
 
 def test_a_removed_topic_is_not_waited_for() -> None:
@@ -169,8 +185,8 @@ def test_an_idle_topic_that_the_broker_stamps_is_not_waited_for() -> None:
     idle = [boundary(hour(0), ["settled"], STAMPED), boundary(hour(1), ["end"], STAMPED)]
     assert assess(idle, hours(1), frozenset({STAMPED}), "wait").watermark == hour(1)
     assert assess(idle, hours(1), NONE, "wait").watermark == hour(0)
-    held = [*idle[:1], boundary(hour(1), ["open"], STAMPED)]
-    assert assess(held, hours(1), frozenset({STAMPED}), "exempt").watermark == hour(0)
+    open_transaction = [*idle[:1], boundary(hour(1), ["open"], STAMPED)]
+    assert assess(open_transaction, hours(1), frozenset({STAMPED}), "exempt").watermark == hour(0)
 
 
 def test_an_idle_topic_partition_is_exempt_by_choice() -> None:
@@ -192,8 +208,14 @@ def test_a_new_partition_leaves_what_is_complete_alone() -> None:
     """A partition that appears later holds later windows back, never those that it can
     have no message in.
     """
-    found = assess(boundaries(["settled"], ["settled"], ["settled", "end"]), hours(2), NONE, "wait")
-    assert (found.watermark, found.holding, states(found)) == (hour(1), p(1), "complete open")
+    assessment = assess(
+        boundaries(["settled"], ["settled"], ["settled", "end"]), hours(2), NONE, "wait"
+    )
+    assert (assessment.watermark, assessment.holding, states(assessment)) == (
+        hour(1),
+        p(1),
+        "complete open",
+    )
 
 
 def test_late_messages_are_counted_where_they_belong() -> None:
@@ -205,9 +227,11 @@ def test_late_messages_are_counted_where_they_belong() -> None:
         receipt(hour(1), (key(0), 2)),
         receipt(hour(2), (key(0), 5), (key(1), 1)),
     ]
-    found = assess(boundaries(["settled"], ["settled"], ["end"], ["end"]), receipts, NONE, "wait")
-    assert states(found) == "late open open"
-    assert [(w.late, w.early, w.late_elsewhere) for w in found.windows.values()] == [
+    assessment = assess(
+        boundaries(["settled"], ["settled"], ["end"], ["end"]), receipts, NONE, "wait"
+    )
+    assert states(assessment) == "late open open"
+    assert [(w.late, w.early, w.late_elsewhere) for w in assessment.windows.values()] == [
         (0, 3, 7),
         (2, 0, 1),
         (6, 0, 0),
@@ -216,29 +240,29 @@ def test_late_messages_are_counted_where_they_belong() -> None:
 
 def test_each_window_is_judged_with_the_watermark() -> None:
     """It stands beside the state that it explains; before any label is proven there is none."""
-    found = assess(boundaries(["settled"], ["settled"], ["end"]), hours(2), NONE, "wait")
-    assert [w.watermark for w in found.windows.values()] == [hour(1), hour(1)]
+    assessment = assess(boundaries(["settled"], ["settled"], ["end"]), hours(2), NONE, "wait")
+    assert [w.watermark for w in assessment.windows.values()] == [hour(1), hour(1)]
     late = [receipt(hour(0), (key(0), 9))]
     assert assess(boundaries(["end"]), late, NONE, "wait").windows[key(0)].watermark is None
 
 
 def test_micro_batches_are_not_judged() -> None:
     """They have no hours, so no watermark, and nothing holds one back."""
-    found = assess(
+    assessment = assess(
         [boundary(n, ["batch"]) for n in range(3)], [receipt(0), receipt(1)], NONE, "wait"
     )
-    assert found == Completeness(None, (), {})
+    assert assessment == Completeness(None, (), {})
 
 
 def test_the_judgement_is_json() -> None:
     """It comes back as it was."""
-    found = assess(
+    assessment = assess(
         boundaries(["settled", "end"], ["settled", "end"]),
         [receipt(hour(0), early=1)],
         NONE,
         "wait",
     )
-    assert from_json(to_json(found), Completeness) == found
+    assert from_json(to_json(assessment), Completeness) == assessment
     assert assess([], [], NONE, "wait") == Completeness(None, (), {})
 
 
@@ -261,11 +285,15 @@ def histories(draw: st.DrawFn) -> list[Boundary]:
     """Boundaries under ascending hours over a source that only gains topic-partitions;
     some hours have none.
     """
-    at = draw(st.lists(st.integers(0, 12), unique=True, max_size=7).map(sorted))
-    sizes = draw(st.lists(st.integers(0, 3), min_size=len(at), max_size=len(at)).map(sorted))
+    label_hours = draw(st.lists(st.integers(0, 12), unique=True, max_size=7).map(sorted))
+    sizes = draw(
+        st.lists(st.integers(0, 3), min_size=len(label_hours), max_size=len(label_hours)).map(
+            sorted
+        )
+    )
     return [
         boundary(hour(n), draw(st.lists(st.sampled_from(HOWS), min_size=size, max_size=size)))
-        for n, size in zip(at, sizes, strict=True)
+        for n, size in zip(label_hours, sizes, strict=True)
     ]
 
 
@@ -285,15 +313,15 @@ def proven(history: Sequence[Boundary], tp: TopicPartition, end: datetime, idle:
 
 def never_too_early(history: Sequence[Boundary], idle: Idle) -> None:
     """What is complete is proven by all that some boundary at or beyond its end knows."""
-    found = assess(history, hours(12), NONE, idle)
+    assessment = assess(history, hours(12), NONE, idle)
     for n in range(12):
         end = hour(n + 1)
-        wanted = any(
+        is_proven = any(
             all(proven(history[: i + 1], m.tp, end, idle) for m in b.marks)
             for i, b in enumerate(history)
             if b.label >= end  # type: ignore[operator]
         )
-        assert (found.windows[key(n)].state == "complete") == wanted
+        assert (assessment.windows[key(n)].state == "complete") == is_proven
 
 
 @given(histories(), st.sampled_from(get_args(Idle)))
@@ -322,17 +350,17 @@ def test_a_further_boundary_takes_nothing_back(
     """In whatever order boundaries are frozen, the watermark only rises, and no
     complete window is open again.
     """
-    kept = [b for b in history if data.draw(st.booleans())]
-    before, after = (
-        assess(kept, hours(12), NONE, idle),
+    earlier_history = [b for b in history if data.draw(st.booleans())]
+    earlier, later = (
+        assess(earlier_history, hours(12), NONE, idle),
         assess(history, hours(12), NONE, idle),
     )
-    assert before.watermark is None or (
-        after.watermark is not None and after.watermark >= before.watermark
+    assert earlier.watermark is None or (
+        later.watermark is not None and later.watermark >= earlier.watermark
     )
     assert all(
-        after.windows[k].state == "complete"
-        for k, w in before.windows.items()
+        later.windows[k].state == "complete"
+        for k, w in earlier.windows.items()
         if w.state == "complete"
     )
 
@@ -342,12 +370,12 @@ def test_the_named_ones_hold_the_watermark_back(history: list[Boundary], idle: I
     """Exactly where the watermark isn't at the newest boundary something holds it, and
     if all of that settles there, it rises.
     """
-    found = assess(history, [], NONE, idle)
-    assert bool(found.holding) == bool(history and found.watermark != history[-1].label)
-    if found.holding:
+    assessment = assess(history, [], NONE, idle)
+    assert bool(assessment.holding) == bool(history and assessment.watermark != history[-1].label)
+    if assessment.holding:
         newest = history[-1]
         marks = [
-            Mark(m.topic, m.partition, 0, "settled") if m.tp in found.holding else m
+            Mark(m.topic, m.partition, 0, "settled") if m.tp in assessment.holding else m
             for m in newest.marks
         ]
         fixed = assess(
@@ -357,4 +385,4 @@ def test_the_named_ones_hold_the_watermark_back(history: list[Boundary], idle: I
             idle,
         )
         assert fixed.watermark is not None
-        assert found.watermark is None or fixed.watermark > found.watermark
+        assert assessment.watermark is None or fixed.watermark > assessment.watermark

@@ -31,13 +31,13 @@ class Elected(MemoryBroker):
     def __init__(self, *answers: dict[TopicPartition, int]) -> None:
         super().__init__()
         self.answers = list(answers)
-        self.asked: list[list[TopicPartition]] = []
+        self.requests: list[list[TopicPartition]] = []
 
     def ends(self, tps: list[TopicPartition]) -> dict[TopicPartition, int]:  # type: ignore[override]
         """The next answer."""
-        self.asked.append(tps)
-        answer = self.answers.pop(0)
-        return {tp: answer[tp] for tp in tps if tp in answer}
+        self.requests.append(tps)
+        ends = self.answers.pop(0)
+        return {tp: ends[tp] for tp in tps if tp in ends}
 
 
 @pytest.mark.parametrize(("end", "cut"), [(4, True), (5, False), (6, False)])
@@ -66,9 +66,14 @@ def test_the_first_log_that_was_cut_off_is_refused() -> None:
         match=(
             r"^The log ends at offset 3 now, below 5, .* batch-000000007 was frozen .*on_loss: skip"
         ),
-    ) as told:
+    ) as caught:
         refused("fail", M1, M0, t0=3, t1=2)
-    assert (told.value.stage, told.value.topic, told.value.partition, told.value.offset) == (
+    assert (
+        caught.value.stage,
+        caught.value.topic,
+        caught.value.partition,
+        caught.value.offset,
+    ) == (
         "plan",
         "t",
         0,
@@ -78,9 +83,9 @@ def test_the_first_log_that_was_cut_off_is_refused() -> None:
 
 def test_the_cluster_is_asked_only_of_suspects_and_only_if_it_matters() -> None:
     """Usually there are none; and a source that goes on whatever was lost needs no answer."""
-    assert refused("fail").asked == []
-    assert refused("skip", M0, t0=3).asked == []
-    assert refused("fail", M0, M1, t0=5, t1=6).asked == [[T0, T1]]
+    assert refused("fail").requests == []
+    assert refused("skip", M0, t0=3).requests == []
+    assert refused("fail", M0, M1, t0=5, t1=6).requests == [[T0, T1]]
 
 
 def test_described_follows_a_name() -> None:
@@ -104,7 +109,7 @@ def test_three_answers_must_agree() -> None:
     pauses: list[float] = []
     broker = Elected({T0: 3, T1: 3}, {T0: 3, T1: 5}, {T0: 4})
     assert confirmed_cut_off(broker, [M1, M0], pauses.append) == [(M0, 4)]
-    assert broker.asked == [[T1, T0], [T1, T0], [T0]]
+    assert broker.requests == [[T1, T0], [T1, T0], [T0]]
     assert pauses == [1.5, 1.5]
 
 
@@ -165,11 +170,11 @@ class Listed(MemoryBroker):
     def __init__(self, *answers: str) -> None:
         super().__init__()
         self.answers = list(answers)
-        self.asked: list[Sequence[str]] = []
+        self.requests: list[Sequence[str]] = []
 
     def topics(self, names: Sequence[str]) -> dict[str, TopicInfo]:
         """The next answer."""
-        self.asked.append(names)
+        self.requests.append(names)
         return {
             name: TopicInfo(name, "1", 1, compacted=False, retention_ms=None)
             for name in self.answers.pop(0)
@@ -181,7 +186,7 @@ def test_a_topic_is_gone_if_it_is_missing_each_time() -> None:
     pauses: list[float] = []
     broker = Listed("b", "c")
     assert confirmed_gone(broker, ["a", "b", "c"], pauses.append) == ["a"]
-    assert broker.asked == [["a", "b", "c"], ["a", "c"]]
+    assert broker.requests == [["a", "b", "c"], ["a", "c"]]
     assert pauses == [1.5, 1.5]
     assert confirmed_gone(broker, [], pauses.append) == []
     assert len(pauses) == 2

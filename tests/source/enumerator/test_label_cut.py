@@ -23,8 +23,8 @@ def by_definition(stamps: Sequence[int], label: int) -> int | None:
     20, itself among them, are at or after the label.
     """
     for j, stamp in enumerate(stamps):
-        asked = stamps[j : j + 20]
-        if stamp >= label and 2 * sum(s < label for s in asked) <= len(asked):
+        following = stamps[j : j + 20]
+        if stamp >= label and 2 * sum(s < label for s in following) <= len(following):
             return j
     return None
 
@@ -43,7 +43,7 @@ def chunked(stamps: Sequence[int], cuts: Sequence[int]) -> Iterator[Stamps]:
         )
 
 
-def found(
+def found_cuts(
     stamps: Sequence[int], labels: Sequence[int], cuts: Sequence[int] = ()
 ) -> list[int | None]:
     """What `find_cuts` says, as indices."""
@@ -59,8 +59,8 @@ def rising(steps: list[tuple[int, int | None]]) -> list[int]:
     """Timestamps around a clock that goes on by each step."""
     clock = accumulate(step for step, _ in steps)
     return [
-        -1 if aside is None else max(0, at + aside)
-        for at, (_, aside) in zip(clock, steps, strict=True)
+        -1 if aside is None else max(0, clock_time + aside)
+        for clock_time, (_, aside) in zip(clock, steps, strict=True)
     ]
 
 
@@ -76,7 +76,7 @@ def test_dense_logs_settle_by_definition(
     definition gives it alone.
     """
     labels.sort()
-    assert found(stamps, labels, cuts) == [by_definition(stamps, label) for label in labels]
+    assert found_cuts(stamps, labels, cuts) == [by_definition(stamps, label) for label in labels]
 
 
 @given(LIVELY, CUTS)
@@ -85,15 +85,15 @@ def test_hourly_logs_settle_by_definition(stamps: list[int], cuts: list[int]) ->
     the definition cuts it.
     """
     labels = list(range(0, 41 * HOUR, HOUR))
-    assert found(stamps, labels, cuts) == [by_definition(stamps, label) for label in labels]
+    assert found_cuts(stamps, labels, cuts) == [by_definition(stamps, label) for label in labels]
 
 
 @given(LIVELY, st.integers(0, 40 * HOUR), st.integers(0, 40 * HOUR))
-def test_cuts_rise_with_labels(stamps: list[int], one: int, two: int) -> None:
+def test_cuts_rise_with_labels(stamps: list[int], first_label: int, second_label: int) -> None:
     """A later label never cuts before an earlier one: what lets one pass answer all
     labels, and clamping be a rare correction.
     """
-    low, high = (by_definition(stamps, label) for label in sorted((one, two)))
+    low, high = (by_definition(stamps, label) for label in sorted((first_label, second_label)))
     assert high is None or (low is not None and low <= high)
 
 
@@ -140,7 +140,7 @@ def test_a_message_stamped_in_2099_cuts_no_earlier_hour() -> None:
     """
     stamps = [10**13 if i == 3 else i * HOUR // 100 for i in range(4000)]
     labels = [h * HOUR for h in range(1, 40)]
-    assert found(stamps, labels) == [h * 100 for h in range(1, 40)]
+    assert found_cuts(stamps, labels) == [h * 100 for h in range(1, 40)]
 
 
 # --------------------------------------------------------------------------------------------------
@@ -155,13 +155,13 @@ def test_a_candidate_waits_for_the_twentieth_message(edge: int) -> None:
     of 20 is enough, wherever a chunk ends.
     """
     stamps = [BEFORE] * 5 + [LATER] + [BEFORE] * 10 + [LATER] * 38
-    assert found(stamps, [LABEL], [edge]) == [5]
+    assert found_cuts(stamps, [LABEL], [edge]) == [5]
 
 
 @pytest.mark.parametrize(("below", "cut"), [(9, 0), (10, 0), (11, 12)])
 def test_half_of_twenty_may_lie_below(below: int, cut: int) -> None:
     """One more, and the message is no cut."""
-    assert found([LATER] + [BEFORE] * below + [LATER] * 30, [LABEL]) == [cut]
+    assert found_cuts([LATER] + [BEFORE] * below + [LATER] * 30, [LABEL]) == [cut]
 
 
 @pytest.mark.parametrize(
@@ -179,21 +179,21 @@ def test_half_of_twenty_may_lie_below(below: int, cut: int) -> None:
 )
 def test_at_the_logs_end_fewer_are_asked(stamps: list[int], cut: int | None) -> None:
     """At least half of those that there are."""
-    assert found(stamps, [LABEL]) == [cut]
+    assert found_cuts(stamps, [LABEL]) == [cut]
 
 
 def test_only_twenty_are_asked() -> None:
     """What comes behind them has no say: neither for the message nor against it."""
-    assert found([LATER] * 10 + [BEFORE] * 10 + [BEFORE] * 30, [LABEL]) == [0]
-    assert found([LATER] * 9 + [BEFORE] * 11 + [LATER] * 60, [LABEL]) == [20]
+    assert found_cuts([LATER] * 10 + [BEFORE] * 10 + [BEFORE] * 30, [LABEL]) == [0]
+    assert found_cuts([LATER] * 9 + [BEFORE] * 11 + [LATER] * 60, [LABEL]) == [20]
 
 
 def test_a_message_at_the_label_is_its_cut() -> None:
     """At or after it, not after it; one may be the cut of many labels, and no further
     than its own timestamp.
     """
-    assert found([5] * 25, [4, 5, 6]) == [0, 0, None]
-    assert found([5] * 25 + [7] * 25, [5, 6, 7]) == [0, 25, 25]
+    assert found_cuts([5] * 25, [4, 5, 6]) == [0, 0, None]
+    assert found_cuts([5] * 25 + [7] * 25, [5, 6, 7]) == [0, 25, 25]
 
 
 @pytest.mark.parametrize("candidates", [1, 2, 9, 10, 73, 74])
@@ -202,13 +202,13 @@ def test_the_first_candidate_that_settles_is_taken(candidates: int) -> None:
     label behind it.
     """
     stamps = ([LATER] + [BEFORE] * 19) * candidates + [LATER] * 20
-    assert found(stamps, [LABEL]) == [20 * candidates]
-    assert found(stamps, [LABEL], [7, 20 * candidates + 3]) == [20 * candidates]
+    assert found_cuts(stamps, [LABEL]) == [20 * candidates]
+    assert found_cuts(stamps, [LABEL], [7, 20 * candidates + 3]) == [20 * candidates]
 
 
 def test_an_unstamped_message_is_before_every_label() -> None:
     """Label 0 too: a message without a timestamp is never a cut."""
-    assert found([-1] * 3 + [0] * 20, [0]) == [3]
+    assert found_cuts([-1] * 3 + [0] * 20, [0]) == [3]
 
 
 @pytest.mark.parametrize(

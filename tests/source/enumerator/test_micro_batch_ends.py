@@ -40,7 +40,7 @@ def fill(broker: MemoryBroker, tp: TopicPartition, count: int) -> None:
         broker.produce(tp, b"")
 
 
-def taken(lower: Boundary, upper: Boundary | None) -> dict[TopicPartition, tuple[int, int]]:
+def batch_ranges(lower: Boundary, upper: Boundary | None) -> dict[TopicPartition, tuple[int, int]]:
     """The ranges of a batch that is not empty."""
     assert upper is not None
     return {
@@ -58,7 +58,7 @@ def taken(lower: Boundary, upper: Boundary | None) -> dict[TopicPartition, tuple
     st.data(),
 )
 def test_batches_tile_while_topics_and_partitions_come(
-    counts: list[int], most: int | None, least: int, data: st.DataObject
+    counts: list[int], max_records: int | None, min_records: int, data: st.DataObject
 ) -> None:
     """Batch after batch, with more arriving in between: in the end each offset was in
     exactly one batch, and none was too big.
@@ -76,29 +76,29 @@ def test_batches_tile_while_topics_and_partitions_come(
                     fill(broker, TopicPartition("t", broker.topic("t").partitions - 1), 3)
                 case 2:
                     fill(broker, TopicPartition(broker.create_topic(f"t{step}", 1).topic, 0), 5)
-        cut = next_batch(broker, ALL, lower, label + 1, most, least)
+        cut = next_batch(broker, ALL, lower, label + 1, max_records, min_records)
         if cut is None and step >= 8:
             break
         if cut is None:
             continue
-        ranges = taken(lower, cut)
-        assert most is None or sum(b - a for a, b in ranges.values()) <= most
-        for tp, found in ranges.items():
-            read.setdefault(tp, []).append(found)
+        ranges = batch_ranges(lower, cut)
+        assert max_records is None or sum(b - a for a, b in ranges.values()) <= max_records
+        for tp, edges_of_batch in ranges.items():
+            read.setdefault(tp, []).append(edges_of_batch)
         lower, label = clamped(cut, lower, None), label + 1
     tps = [
         TopicPartition(t.topic, p)
         for t in broker.topics(broker.names()).values()
         for p in range(t.partitions)
     ]
-    left = 0
+    unread_count = 0
     for tp, end in broker.stable_ends(tps).items():
-        edges = [0, *(edge for found in read.get(tp, []) for edge in found)]
+        edges = [0, *(edge for edges_of_batch in read.get(tp, []) for edge in edges_of_batch)]
         assert edges[0::2][1:] == edges[1::2][: len(edges[0::2]) - 1] or all(
             a == b for a, b in zip(edges[0::2], edges[1::2], strict=False)
         )
-        left += end.offset - edges[-1]
-    assert left < least
+        unread_count += end.offset - edges[-1]
+    assert unread_count < min_records
 
 
 @settings(max_examples=examples(50))
@@ -109,14 +109,14 @@ def test_batches_tile_while_topics_and_partitions_come(
     st.data(),
 )
 def test_batches_up_to_an_end_are_exactly_what_lies_before_it(
-    logs: list[tuple[int, int, int]], most: int | None, least: int, data: st.DataObject
+    logs: list[tuple[int, int, int]], max_records: int | None, min_records: int, data: st.DataObject
 ) -> None:
     """All batches together are [start, stop) of each topic-partition, whatever their sizes, also
     where the log grows up to its end and beyond only while they are cut, and partitions come.
     """
     tps = [TopicPartition("t", p) for p in range(len(logs))]
-    broker = broker_with(*(there for there, _, _ in logs))
-    start = {tp: min(begin, there) for tp, (there, begin, _) in zip(tps, logs, strict=True)}
+    broker = broker_with(*(log_end for log_end, _, _ in logs))
+    start = {tp: min(begin, log_end) for tp, (log_end, begin, _) in zip(tps, logs, strict=True)}
     end = {tp: start[tp] + length for tp, (_, _, length) in zip(tps, logs, strict=True)}
     source = Source(ALL.selection, Given(tuple(start.items())))
     lower = first_boundary(broker, source, 0)
@@ -125,19 +125,21 @@ def test_batches_up_to_an_end_are_exactly_what_lies_before_it(
     for label in range(1, 400):
         if not stop.left(lower):
             break
-        cut = next_batch(broker, source, lower, label, most, min(least, most or least))
+        cut = next_batch(
+            broker, source, lower, label, max_records, min(min_records, max_records or min_records)
+        )
         if cut is None:
             for tp in tps:
                 fill(broker, tp, data.draw(st.integers(1, 9)))
             broker.add_partitions("t", broker.topic("t").partitions + 1)
             fill(broker, TopicPartition("t", broker.topic("t").partitions - 1), 3)
             continue
-        for tp, (a, b) in taken(lower, cut).items():
+        for tp, (a, b) in batch_ranges(lower, cut).items():
             assert a == read[tp]
             read[tp] = b
         lower = clamped(cut, lower, None)
     assert read == end
-    assert next_batch(broker, source, lower, 999, most, 1) is None
+    assert next_batch(broker, source, lower, 999, max_records, 1) is None
 
 
 def test_too_few_are_no_batch() -> None:
@@ -145,7 +147,10 @@ def test_too_few_are_no_batch() -> None:
     broker = broker_with(2, 1)
     lower = first_boundary(broker, ALL, 0)
     assert next_batch(broker, ALL, lower, 1, None, 4) is None
-    assert taken(lower, next_batch(broker, ALL, lower, 1, None, 3)) == {T0: (0, 2), T1: (0, 1)}
+    assert batch_ranges(lower, next_batch(broker, ALL, lower, 1, None, 3)) == {
+        T0: (0, 2),
+        T1: (0, 1),
+    }
     assert (
         next_batch(
             broker, ALL, first_boundary(broker, Source(ALL.selection, Latest()), 0), 1, None, 0
@@ -157,8 +162,8 @@ def test_too_few_are_no_batch() -> None:
 def test_the_first_boundary_is_where_start_says() -> None:
     """Its marks are positions, in each topic-partition."""
     broker = broker_with(5, 3)
-    given_ = Source(Topics(("t",)), Given(((T0, 4),), "latest"))
-    assert [(m.offset, m.how) for m in first_boundary(broker, given_, 0).marks] == [
+    given_source = Source(Topics(("t",)), Given(((T0, 4),), "latest"))
+    assert [(m.offset, m.how) for m in first_boundary(broker, given_source, 0).marks] == [
         (4, "position"),
         (3, "position"),
     ]
@@ -182,22 +187,26 @@ def test_a_batch_ends_at_the_stable_end() -> None:
     broker.elect(T0)
     broker.produce(T0, b"", transaction=broker.transaction())
     lower = first_boundary(broker, ALL, 0)
-    whole, part = (
+    full_batch, bounded_batch = (
         next_batch(broker, ALL, lower, 1, None, 1),
         next_batch(broker, ALL, lower, 1, 4, 1),
     )
-    assert whole is not None
-    assert part is not None
-    assert [(m.offset, m.how, m.leader_epoch) for m in (whole.marks[0], part.marks[0])] == [
+    assert full_batch is not None
+    assert bounded_batch is not None
+    assert [
+        (m.offset, m.how, m.leader_epoch) for m in (full_batch.marks[0], bounded_batch.marks[0])
+    ] == [
         (6, "batch", 1),
         (4, "batch", 1),
     ]
 
 
 @pytest.mark.parametrize(
-    ("at", "epoch", "witness"), [(4, 0, 1), (4, None, 1), (6, 0, 0), (6, None, 1)]
+    ("offset", "epoch", "witness"), [(4, 0, 1), (4, None, 1), (6, 0, 0), (6, None, 1)]
 )
-def test_the_witness_of_what_is_taken_is_the_ends(at: int, epoch: int | None, witness: int) -> None:
+def test_the_witness_of_what_is_taken_is_the_ends(
+    offset: int, epoch: int | None, witness: int
+) -> None:
     """Where nothing is taken the lower boundary's is kept, if it has one: the older one
     tells of more.
     """
@@ -207,7 +216,7 @@ def test_the_witness_of_what_is_taken_is_the_ends(at: int, epoch: int | None, wi
         0,
         "memory",
         [TopicSeen("t", broker.topic("t").topic_id, 2)],
-        [Mark("t", 0, at, "batch", epoch), Mark("t", 1, 0, "batch")],
+        [Mark("t", 0, offset, "batch", epoch), Mark("t", 1, 0, "batch")],
     )
     cut = next_batch(broker, ALL, lower, 1, None, 1)
     assert cut is not None
@@ -231,7 +240,9 @@ def test_a_new_topic_begins_where_start_says() -> None:
     broker.create_topic("tt", 1)
     fill(broker, TopicPartition("tt", 0), 9)
     broker.delete_records(TopicPartition("tt", 0), 4)
-    assert taken(lower, next_batch(broker, ALL, lower, 1, None, 1))[TopicPartition("tt", 0)] == (
+    assert batch_ranges(lower, next_batch(broker, ALL, lower, 1, None, 1))[
+        TopicPartition("tt", 0)
+    ] == (
         4,
         9,
     )
@@ -251,8 +262,8 @@ def test_one_offset_is_a_batch() -> None:
     lower = first_boundary(broker_with(0), ALL, 0)
     broker = broker_with(1)
     lower = Boundary.of(0, "memory", [TopicSeen("t", broker.topic("t").topic_id, 1)], lower.marks)
-    assert taken(lower, next_batch(broker, ALL, lower, 1, None, 0)) == {T0: (0, 1)}
-    assert taken(lower, next_batch(broker, ALL, lower, 1, None, 1)) == {T0: (0, 1)}
+    assert batch_ranges(lower, next_batch(broker, ALL, lower, 1, None, 0)) == {T0: (0, 1)}
+    assert batch_ranges(lower, next_batch(broker, ALL, lower, 1, None, 1)) == {T0: (0, 1)}
     assert next_batch(broker, ALL, lower, 1, None, 2) is None
 
 
@@ -279,7 +290,7 @@ def test_the_batchs_number_says_whose_turn_it_is() -> None:
         [TopicSeen("t", broker.topic("t").topic_id, 2)],
         [Mark("t", p, 0, "position") for p in (0, 1)],
     )
-    assert [taken(lower, next_batch(broker, ALL, lower, n, 1, 1)) for n in (1, 2)] == [
+    assert [batch_ranges(lower, next_batch(broker, ALL, lower, n, 1, 1)) for n in (1, 2)] == [
         {T1: (0, 1)},
         {T0: (0, 1)},
     ]
@@ -300,11 +311,11 @@ def test_a_removed_topic_is_a_loss_or_let_go() -> None:
 
 def test_a_mistaken_start_is_told_with_what_to_do() -> None:
     """In the stage that found it."""
-    with pytest.raises(SpecError) as told:
+    with pytest.raises(SpecError) as caught:
         first_boundary(
             broker_with(1),
             Source(Topics(("t",)), Given(((TopicPartition("u", 3), 4),), "latest")),
             0,
         )
-    assert (told.value.stage, told.value.topic, told.value.partition) == ("plan", "u", 3)
-    assert told.value.do == "Remove it from source.start, or read it."
+    assert (caught.value.stage, caught.value.topic, caught.value.partition) == ("plan", "u", 3)
+    assert caught.value.do == "Remove it from source.start, or read it."

@@ -30,10 +30,10 @@ from windrow.ingest.model.source import (
 from windrow.ingest.ports.broker import OffsetAndEpoch
 from windrow.ingest.source.enumerator.positions import (
     Positions,
+    add_witness,
     joining_start,
     position_marks,
     positions,
-    witnessed,
 )
 from windrow.ingest.testing.broker import MemoryBroker
 
@@ -61,8 +61,8 @@ def resolved(broker: MemoryBroker, start: Initializer, tps: Sequence[TopicPartit
 
 def offsets(broker: MemoryBroker, start: Initializer) -> list[int]:
     """Where the two partitions begin."""
-    found = resolved(broker, start, [A, B])
-    return [found[A].offset, found[B].offset]
+    resolved_positions = resolved(broker, start, [A, B])
+    return [resolved_positions[A].offset, resolved_positions[B].offset]
 
 
 def test_the_ends_of_the_log(broker: MemoryBroker) -> None:
@@ -182,11 +182,13 @@ def test_offsets_of_a_group_for_what_is_not_listed(broker: MemoryBroker) -> None
     """
     broker.commit_group("g", {A: 4})
     start = Given(((B, 0),), GroupOffsets("g"))
-    found = resolved(broker, start, [A, B])
-    assert {tp: found[tp].offset for tp in (A, B)} == {A: 4, B: 0}
-    with pytest.raises(SpecError, match=r"Group g has committed nothing \(plan, t\[1\]\)") as told:
+    resolved_positions = resolved(broker, start, [A, B])
+    assert {tp: resolved_positions[tp].offset for tp in (A, B)} == {A: 4, B: 0}
+    with pytest.raises(
+        SpecError, match=r"Group g has committed nothing \(plan, t\[1\]\)"
+    ) as caught:
         resolved(broker, Given(((A, 5),), GroupOffsets("g")), [A, B])
-    assert told.value.do == no_answer("reset")
+    assert caught.value.do == no_answer("reset")
     latest = Source(Topics(("t",)), Given(((A, 5),), GroupOffsets("g", "latest")))
     assert joining_start(latest, Latest()) == Given(((A, 5),), GroupOffsets("g", "earliest"))
 
@@ -207,7 +209,7 @@ def no_answer(option: str) -> str:
 
 
 @pytest.mark.parametrize(
-    ("start", "place", "do"),
+    ("start", "expected_place", "advice"),
     [
         (GroupOffsets("none"), ("t", 0, None), no_answer("reset")),
         (AtTime(NOON, "fail"), ("t", 1, None), no_answer("no_match")),
@@ -226,27 +228,32 @@ def no_answer(option: str) -> str:
     ],
 )
 def test_a_refused_start_is_told_with_its_place(
-    broker: MemoryBroker, start: Initializer, place: tuple[object, ...], do: str
+    broker: MemoryBroker, start: Initializer, expected_place: tuple[object, ...], advice: str
 ) -> None:
     """And with what to do."""
-    with pytest.raises(WindrowError) as told:
+    with pytest.raises(WindrowError) as caught:
         resolved(broker, start, [A, B])
-    assert (told.value.topic, told.value.partition, told.value.offset) == place
-    assert (told.value.stage, told.value.do) == ("plan", do)
+    assert (caught.value.topic, caught.value.partition, caught.value.offset) == expected_place
+    assert (caught.value.stage, caught.value.do) == ("plan", advice)
 
 
 def test_a_start_that_comes_too_early_is_told_with_its_place(broker: MemoryBroker) -> None:
     """The offset is where the transaction is open since."""
     broker.produce(A, b"", transaction=broker.transaction())
-    with pytest.raises(OpenTransactionError) as told:
+    with pytest.raises(OpenTransactionError) as caught:
         resolved(broker, Given(((A, 11),)), [A])
-    assert (told.value.stage, told.value.topic, told.value.partition, told.value.offset) == (
+    assert (
+        caught.value.stage,
+        caught.value.topic,
+        caught.value.partition,
+        caught.value.offset,
+    ) == (
         "plan",
         "t",
         0,
         10,
     )
-    assert told.value.do == "Run it again when the transaction has ended."
+    assert caught.value.do == "Run it again when the transaction has ended."
 
 
 def test_only_a_label_says_where_it_cuts(broker: MemoryBroker) -> None:
@@ -261,8 +268,8 @@ def test_an_end_witnesses_what_it_does_not_lie_below() -> None:
     those beyond.
     """
     end = OffsetAndEpoch(10, 4)
-    assert [witnessed(offset, end).leader_epoch for offset in (9, 10, 11)] == [4, 4, None]
-    assert witnessed(9, end).offset == 9
+    assert [add_witness(offset, end).leader_epoch for offset in (9, 10, 11)] == [4, 4, None]
+    assert add_witness(9, end).offset == 9
 
 
 def test_marks_of_positions() -> None:

@@ -28,9 +28,12 @@ def broker() -> MemoryBroker:
 @pytest.fixture
 def newest(broker: MemoryBroker) -> Boundary:
     """A boundary at offset 7 of all of them."""
-    seen = [TopicSeen(n, broker.topic(n).topic_id, 2) for n in broker.names()]
+    topics = [TopicSeen(n, broker.topic(n).topic_id, 2) for n in broker.names()]
     return Boundary.of(
-        4, broker.cluster_id(), seen, [Mark(t.topic, p, 7, "batch") for t in seen for p in range(2)]
+        4,
+        broker.cluster_id(),
+        topics,
+        [Mark(t.topic, p, 7, "batch") for t in topics for p in range(2)],
     )
 
 
@@ -49,9 +52,9 @@ def test_a_topic_made_anew_begins_at_0_and_the_others_go_on(
     what is gone is left out; each change is told.
     """
     recreate(broker, 3)
-    found = rebase_at(broker, SOURCE, newest, None)
+    rebase = rebase_at(broker, SOURCE, newest, None)
     cuts = {
-        tp: found.boundary.cut(tp)
+        tp: rebase.boundary.cut(tp)
         for tp in [
             *ANEW,
             TopicPartition("anew", 5),
@@ -60,10 +63,10 @@ def test_a_topic_made_anew_begins_at_0_and_the_others_go_on(
         ]
     }
     assert [None if mark is None else mark.offset for mark in cuts.values()] == [0, 0, 0, 7, None]
-    assert found.boundary.by_topic()["anew"].topic_id == broker.topic("anew").topic_id
-    assert found.boundary.label == newest.label
-    assert [sentence.split()[0] for sentence in found.changes] == ["anew", "gone"]
-    assert "offset 0" in found.changes[0]
+    assert rebase.boundary.by_topic()["anew"].topic_id == broker.topic("anew").topic_id
+    assert rebase.boundary.label == newest.label
+    assert [sentence.split()[0] for sentence in rebase.changes] == ["anew", "gone"]
+    assert "offset 0" in rebase.changes[0]
 
 
 def test_a_topic_made_anew_begins_where_it_is_told(broker: MemoryBroker, newest: Boundary) -> None:
@@ -72,27 +75,27 @@ def test_a_topic_made_anew_begins_where_it_is_told(broker: MemoryBroker, newest:
     begun = {m.tp: m for m in rebase_at(broker, SOURCE, newest, Latest()).boundary.marks}
     assert [(begun[tp].offset, begun[tp].how) for tp in ANEW] == [(0, "position"), (3, "position")]
     assert begun[TopicPartition("kept", 0)] == Mark("kept", 0, 7, "batch")
-    one = Source(Partitions((ANEW[1],)))
-    assert ANEW[0] not in rebase_at(broker, one, newest, Latest()).boundary.by_tp()
+    one_partition = Source(Partitions((ANEW[1],)))
+    assert ANEW[0] not in rebase_at(broker, one_partition, newest, Latest()).boundary.by_tp()
 
 
 def test_another_cluster_must_be_told_where_to_begin(newest: Boundary) -> None:
     """Offsets mean nothing there: all topics are new, and what they hold may be in the
     table already.
     """
-    other = MemoryBroker("other")
-    other.create_topic("kept", 1)
-    other.create_topic("anew", 1)
-    other.produce(TopicPartition("kept", 0), b"")
+    other_cluster = MemoryBroker("other")
+    other_cluster.create_topic("kept", 1)
+    other_cluster.create_topic("anew", 1)
+    other_cluster.produce(TopicPartition("kept", 0), b"")
     with pytest.raises(SpecError, match=r"cluster is other now.*position"):
-        rebase_at(other, SOURCE, newest, None)
-    found = rebase_at(other, SOURCE, newest, Latest())
-    assert (found.boundary.cluster_id, found.boundary.label) == ("other", 4)
-    assert [(m.topic, m.offset, m.how) for m in found.boundary.marks] == [
+        rebase_at(other_cluster, SOURCE, newest, None)
+    rebase = rebase_at(other_cluster, SOURCE, newest, Latest())
+    assert (rebase.boundary.cluster_id, rebase.boundary.label) == ("other", 4)
+    assert [(m.topic, m.offset, m.how) for m in rebase.boundary.marks] == [
         ("anew", 0, "position"),
         ("kept", 1, "position"),
     ]
-    assert "gone is not read in the new cluster" in found.changes[-1]
+    assert "gone is not read in the new cluster" in rebase.changes[-1]
 
 
 def test_where_nothing_has_changed_there_is_nothing_to_rebase(
@@ -108,18 +111,18 @@ def test_each_change_is_told_with_both_ids(broker: MemoryBroker, newest: Boundar
     old = broker.topic("anew").topic_id
     recreate(broker, 3)
     now = broker.topic("anew").topic_id
-    found = rebase_at(broker, SOURCE, newest, Latest())
+    rebase = rebase_at(broker, SOURCE, newest, Latest())
     changes = [
         f'anew had id {old} and has id {now} now: it begins at the position {{"type":"latest"}}.',
         "gone is not in the cluster any more, and is left out.",
     ]
-    assert found.changes == tuple(
+    assert rebase.changes == tuple(
         f"{change} Messages of the old topic from {name}[0]@7, {name}[1]@7 on were read by no"
         " window, and are lost, if it had any."
         for name, change in zip(("anew", "gone"), changes, strict=True)
     )
-    assert found.boundary.cluster_id == broker.cluster_id()
-    assert found.boundary.by_topic()["anew"] == TopicSeen("anew", now, 2)
+    assert rebase.boundary.cluster_id == broker.cluster_id()
+    assert rebase.boundary.by_topic()["anew"] == TopicSeen("anew", now, 2)
     assert rebase_at(broker, SOURCE, newest, None).boundary.by_topic()["anew"] == TopicSeen(
         "anew", now, 0
     )
@@ -127,10 +130,10 @@ def test_each_change_is_told_with_both_ids(broker: MemoryBroker, newest: Boundar
 
 def test_another_clusters_topics_are_told(newest: Boundary) -> None:
     """Each with its id there and where it begins."""
-    other = MemoryBroker("other")
-    ids = {name: other.create_topic(name, 1).topic_id for name in ("anew", "kept")}
-    found = rebase_at(other, SOURCE, newest, Earliest())
-    assert found.changes == (
+    other_cluster = MemoryBroker("other")
+    ids = {name: other_cluster.create_topic(name, 1).topic_id for name in ("anew", "kept")}
+    rebase = rebase_at(other_cluster, SOURCE, newest, Earliest())
+    assert rebase.changes == (
         "The cluster is other now, and boundary batch-000000004 is of cluster memory.",
         *(
             f"{name} has id {ids[name]} in the new cluster: it begins at the position"
@@ -145,11 +148,11 @@ def test_why_there_is_no_rebase_is_told_with_what_to_do(
     broker: MemoryBroker, newest: Boundary
 ) -> None:
     """In the stage that found it."""
-    for cluster, do in (
+    for cluster, advice in (
         (broker, "Run the windows as they are."),
         (MemoryBroker("other"), "Give the position to go on from: windrow rebase SPEC --start"),
     ):
-        with pytest.raises(SpecError) as told:
+        with pytest.raises(SpecError) as caught:
             rebase_at(cluster, SOURCE, newest, None)
-        assert told.value.stage == "plan"
-        assert told.value.do.startswith(do)
+        assert caught.value.stage == "plan"
+        assert caught.value.do.startswith(advice)

@@ -23,10 +23,10 @@ from tests.source.enumerator.logs import (
     TOPIC,
     Event,
     ShortChunks,
-    alone,
     by_definition,
     logs,
     offset,
+    resolve_alone,
     resolved,
     write,
 )
@@ -63,13 +63,15 @@ def offsets(boundary: Boundary) -> list[int]:
 
 
 @given(logs(), logs())
-def test_a_label_cuts_where_the_definition_says(one: list[Event], two: list[Event]) -> None:
+def test_a_label_cuts_where_the_definition_says(
+    first_log: list[Event], second_log: list[Event]
+) -> None:
     """Per partition the settled visible message, else the last stable offset."""
-    broker, visible = broker_with(one, two)
+    broker, visible = broker_with(first_log, second_log)
     ends = [p.offset for p in broker.stable_ends([TP, TopicPartition(TOPIC, 1)]).values()]
     for label in LABELS:
-        expected = [by_definition(seen, label) for seen in visible]
-        boundary = alone(broker, label)
+        expected = [by_definition(visible_in_log, label) for visible_in_log in visible]
+        boundary = resolve_alone(broker, label)
         assert offsets(boundary) == [
             end if cut is None else cut for cut, end in zip(expected, ends, strict=True)
         ]
@@ -80,24 +82,28 @@ def test_a_label_cuts_where_the_definition_says(one: list[Event], two: list[Even
 
 @given(logs(), logs(), st.permutations(LABELS))
 def test_the_order_of_a_backfill_does_not_matter(
-    one: list[Event], two: list[Event], order: list[datetime]
+    first_log: list[Event], second_log: list[Event], order: list[datetime]
 ) -> None:
     """With whatever neighbours are frozen already, a label cuts where it would alone;
     labels answered on the way too.
     """
-    broker, _ = broker_with(one, two)
-    expected = {label: offsets(alone(broker, label)) for label in LABELS}
+    broker, _ = broker_with(first_log, second_log)
+    expected = {label: offsets(resolve_alone(broker, label)) for label in LABELS}
     frozen: dict[datetime, Boundary] = {}
     for label in order:
         lower = max(
-            (b for at, b in frozen.items() if at < label), key=lambda b: b.label, default=None
+            (b for frozen_label, b in frozen.items() if frozen_label < label),
+            key=lambda b: b.label,
+            default=None,
         )
         upper = min(
-            (b for at, b in frozen.items() if at > label), key=lambda b: b.label, default=None
+            (b for frozen_label, b in frozen.items() if frozen_label > label),
+            key=lambda b: b.label,
+            default=None,
         )
         for boundary in resolved(broker, label, lower, upper):
             frozen.setdefault(boundary.label, boundary)
-    assert {at: offsets(b) for at, b in frozen.items()} == expected
+    assert {frozen_label: offsets(b) for frozen_label, b in frozen.items()} == expected
 
 
 def historic(messages: int) -> tuple[MemoryBroker, list[int]]:
@@ -135,7 +141,7 @@ def test_a_historic_log_lands_in_its_own_hours() -> None:
     """
     broker, _ = historic(6_000)
     boundaries = resolved(broker, FIRST + timedelta(hours=24))
-    own = 0
+    in_own_hour = 0
     for start, stop in pairwise(boundaries):
         low, high = (int(b.label.timestamp() * 1000) for b in (start, stop))
         inside = [
@@ -143,8 +149,8 @@ def test_a_historic_log_lands_in_its_own_hours() -> None:
             for chunk in broker.stamps(TP, start.marks[0].offset, stop.marks[0].offset)
             for s in chunk.timestamps.tolist()
         ]
-        own += sum(low <= s < high for s in inside)
-    assert own >= 0.95 * 6_000
+        in_own_hour += sum(low <= s < high for s in inside)
+    assert in_own_hour >= 0.95 * 6_000
 
 
 def test_a_message_stamped_2099_empties_no_later_window() -> None:
@@ -153,7 +159,7 @@ def test_a_message_stamped_2099_empties_no_later_window() -> None:
     broker, _ = broker_with(
         [(far_future if i == 5 else START + i * HOUR // 100, "plain") for i in range(900)]
     )
-    cuts = [offset(alone(broker, label), TP) for label in LABELS]
+    cuts = [offset(resolve_alone(broker, label), TP) for label in LABELS]
     assert cuts == [100 * h for h in range(9)]
 
 
@@ -185,7 +191,7 @@ def test_an_open_transaction_ends_the_look() -> None:
     broker, _ = broker_with([(START, "plain"), (START + 1, "plain")])
     broker.produce(TP, b"", timestamp=START + 2, transaction=broker.transaction())
     broker.produce(TP, b"", timestamp=START + HOUR)
-    (mark,) = alone(broker, LABELS[1]).marks
+    (mark,) = resolve_alone(broker, LABELS[1]).marks
     assert (mark.offset, mark.how) == (2, "open")
 
 
@@ -223,7 +229,7 @@ def test_without_isolation_an_open_transaction_holds_nothing_back() -> None:
 
 
 @pytest.mark.parametrize(
-    ("gone", "cut", "how"),
+    ("deleted_below", "cut", "origin"),
     [
         (150, 200, "settled"),
         (189, 200, "settled"),
@@ -233,14 +239,14 @@ def test_without_isolation_an_open_transaction_holds_nothing_back() -> None:
         (300, 300, "log_start"),
     ],
 )
-def test_a_log_start_proves_nothing(gone: int, cut: int, how: str) -> None:
-    """Label 2 of a log of 100 messages an hour, when those below `gone` are gone:
+def test_a_log_start_proves_nothing(deleted_below: int, cut: int, origin: str) -> None:
+    """Label 2 of a log of 100 messages an hour, when those below `deleted_below` are gone:
     eleven earlier ones must be left to show the cut.
     """
     broker, _ = broker_with([(START + i * HOUR // 100, "plain") for i in range(300)])
-    broker.delete_records(TP, gone)
-    (mark,) = alone(broker, LABELS[2]).marks
-    assert (mark.offset, mark.how) == (cut, how)
+    broker.delete_records(TP, deleted_below)
+    (mark,) = resolve_alone(broker, LABELS[2]).marks
+    assert (mark.offset, mark.how) == (cut, origin)
 
 
 def test_a_proven_lower_neighbour_proves_a_cut_at_the_log_start() -> None:
@@ -250,18 +256,18 @@ def test_a_proven_lower_neighbour_proves_a_cut_at_the_log_start() -> None:
     broker, _ = broker_with(
         [(START + i * HOUR // 100, "plain") for i in (*range(100), *range(200, 300))]
     )
-    lower = alone(broker, LABELS[1])
+    lower = resolve_alone(broker, LABELS[1])
     broker.delete_records(TP, 100)
-    for neighbour, how in ((lower, "settled"), (None, "log_start")):
-        (mark,) = alone(broker, LABELS[2], neighbour).marks
-        assert (mark.offset, mark.how) == (100, how)
+    for neighbour, origin in ((lower, "settled"), (None, "log_start")):
+        (mark,) = resolve_alone(broker, LABELS[2], neighbour).marks
+        assert (mark.offset, mark.how) == (100, origin)
 
 
 def test_a_log_that_lost_one_message_proves_nothing() -> None:
     """It may have been the cut."""
     broker, _ = broker_with([(START + HOUR, "plain")] * 30)
     broker.delete_records(TP, 1)
-    (mark,) = alone(broker, LABELS[1]).marks
+    (mark,) = resolve_alone(broker, LABELS[1]).marks
     assert (mark.offset, mark.how) == (1, "log_start")
 
 
@@ -290,14 +296,14 @@ def test_what_is_left_of_a_log_is_not_read_to_doubt_it() -> None:
 
 def upper_at(broker: MemoryBroker, offset: int) -> Boundary:
     """A frozen boundary of a later label that cuts the log there."""
-    return replace(alone(broker, LABELS[3]), marks=(Mark(TOPIC, 0, offset, "settled", 0),))
+    return replace(resolve_alone(broker, LABELS[3]), marks=(Mark(TOPIC, 0, offset, "settled", 0),))
 
 
 def test_below_an_upper_neighbour_at_1_there_may_be_a_loss() -> None:
     """The one message that the window could have held is gone."""
     broker, _ = broker_with([(START + 2 * HOUR, "plain")] * 30)
     broker.delete_records(TP, 1)
-    (mark,) = alone(broker, LABELS[2], None, upper_at(broker, 1)).marks
+    (mark,) = resolve_alone(broker, LABELS[2], None, upper_at(broker, 1)).marks
     assert (mark.offset, mark.how) == (1, "log_start")
 
 
@@ -306,28 +312,28 @@ def test_below_an_upper_neighbour_at_0_nothing_can_be_lost() -> None:
     broker, _ = broker_with([(START + 2 * HOUR, "plain")] * 30)
     upper = upper_at(broker, 0)
     broker.delete_records(TP, 10)
-    (mark,) = alone(broker, LABELS[2], None, upper).marks
+    (mark,) = resolve_alone(broker, LABELS[2], None, upper).marks
     assert (mark.offset, mark.how) == (0, "clamped")
 
 
 def test_what_is_clamped_has_the_upper_neighbours_witness() -> None:
     """Its older epoch tells of more than that of the log's end."""
     broker, _ = broker_with([(START, "plain")] * 2)
-    upper = alone(broker, LABELS[3])
+    upper = resolve_alone(broker, LABELS[3])
     broker.elect(TP)
     write(broker, TP, [(START + 4 * HOUR, "plain")])
-    (mark,) = alone(broker, LABELS[2], None, upper).marks
+    (mark,) = resolve_alone(broker, LABELS[2], None, upper).marks
     assert (mark.offset, mark.how, mark.leader_epoch) == (2, "clamped", 0)
 
 
 def test_what_the_upper_boundary_does_not_know_is_not_read() -> None:
     """It is not read before some later label, so no cut of it is looked for."""
     broker, _ = broker_with([(START, "plain")])
-    upper = alone(broker, LABELS[3])
+    upper = resolve_alone(broker, LABELS[3])
     broker.create_topic("new")
     both = Source(Topics((TOPIC, "new")))
-    assert [m.tp for m in alone(broker, LABELS[2], None, upper, both).marks] == [TP]
-    assert [m.tp for m in alone(broker, LABELS[4], upper, None, both).marks] == [
+    assert [m.tp for m in resolve_alone(broker, LABELS[2], None, upper, both).marks] == [TP]
+    assert [m.tp for m in resolve_alone(broker, LABELS[4], upper, None, both).marks] == [
         TopicPartition("new", 0),
         TP,
     ]
@@ -345,13 +351,13 @@ def test_where_a_new_topic_begins_is_never_behind_its_cut(
     """
     broker, _ = broker_with([(START, "plain")])
     new = TopicPartition("new", 0)
-    lower = alone(broker, LABELS[5])
+    lower = resolve_alone(broker, LABELS[5])
     broker.create_topic("new")
     write(broker, new, [(START + i * HOUR // 100, "plain") for i in range(800)])
     both = Source(Topics((TOPIC, "new")), Given(((new, start),)))
-    upper = alone(broker, LABELS[7], None, None, Source(both.selection))
-    (found,) = alone(broker, LABELS[6], lower, upper, both).start_marks
-    assert (found.tp, found.offset, found.how) == (new, *begin)
+    upper = resolve_alone(broker, LABELS[7], None, None, Source(both.selection))
+    (start_mark,) = resolve_alone(broker, LABELS[6], lower, upper, both).start_marks
+    assert (start_mark.tp, start_mark.offset, start_mark.how) == (new, *begin)
 
 
 def test_an_idle_partition_is_not_suspected() -> None:
@@ -360,19 +366,19 @@ def test_an_idle_partition_is_not_suspected() -> None:
     """
 
     class Counting(ShortChunks):
-        asked = 0
+        end_requests = 0
 
         def ends(self, tps: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
-            self.asked += 1
+            self.end_requests += 1
             return super().ends(tps)
 
     broker = Counting()
     broker.create_topic(TOPIC)
     write(broker, TP, [(START, "plain")])
-    lower = alone(broker, LABELS[1])
-    broker.asked = 0
-    assert offsets(alone(broker, LABELS[2], lower)) == offsets(lower) == [1]
-    assert broker.asked == 1
+    lower = resolve_alone(broker, LABELS[1])
+    broker.end_requests = 0
+    assert offsets(resolve_alone(broker, LABELS[2], lower)) == offsets(lower) == [1]
+    assert broker.end_requests == 1
 
 
 def test_a_cut_at_the_upper_neighbours_is_its_own() -> None:
@@ -382,10 +388,10 @@ def test_a_cut_at_the_upper_neighbours_is_its_own() -> None:
     broker, _ = broker_with([(START + 5 * HOUR, "plain"), *[(START, "plain")] * 20])
     broker.elect(TP)
     write(broker, TP, [(START + 3 * HOUR, "plain")] * 20)
-    assert alone(broker, LABELS[2], None, upper_at(broker, 21)).marks == (
+    assert resolve_alone(broker, LABELS[2], None, upper_at(broker, 21)).marks == (
         Mark(TOPIC, 0, 21, "settled", 1),
     )
-    assert alone(broker, LABELS[2], None, upper_at(broker, 20)).marks == (
+    assert resolve_alone(broker, LABELS[2], None, upper_at(broker, 20)).marks == (
         Mark(TOPIC, 0, 20, "clamped", 0),
     )
 
@@ -397,13 +403,13 @@ def test_several_labels_are_one_pass_where_windows_are_small(
     """Up to MOST_SCANNED offsets for each topic-partition and window, on the whole, are passed
     over; beyond that each label is looked for alone.
     """
-    asked: list[datetime] = []
+    asked_instants: list[datetime] = []
 
     class Recording(MemoryBroker):
         def first_at_or_after(
             self, tps: Sequence[TopicPartition], moment: datetime
         ) -> dict[TopicPartition, OffsetAndEpoch | None]:
-            asked.append(moment)
+            asked_instants.append(moment)
             return super().first_at_or_after(tps, moment)
 
     broker = Recording()
@@ -416,7 +422,7 @@ def test_several_labels_are_one_pass_where_windows_are_small(
         )
     monkeypatch.setattr("windrow.ingest.source.enumerator.resolve.MOST_SCANNED", 10)
     monkeypatch.setattr("windrow.ingest.source.enumerator.timestamp_search.MOST_SCANNED", 1_000)
-    found = resolve(
+    boundaries = resolve(
         broker,
         SOURCE,
         LABELS[3],
@@ -428,20 +434,20 @@ def test_several_labels_are_one_pass_where_windows_are_small(
         wait_for_open=False,
         also=[LABELS[1], LABELS[2]],
     )
-    assert [(b.label, *offsets(b)) for b in found] == [
+    assert [(b.label, *offsets(b)) for b in boundaries] == [
         (LABELS[h], h * each_hour, 0) for h in (1, 2, 3)
     ]
-    assert (LABELS[2] in asked) is not pass_over
+    assert (LABELS[2] in asked_instants) is not pass_over
 
 
 def test_a_partition_that_the_upper_boundary_does_not_list_is_cut_at_0() -> None:
     """It appeared later, and belongs whole to a later window."""
     broker, _ = broker_with([(START, "plain")])
-    upper = alone(broker, LABELS[3])
+    upper = resolve_alone(broker, LABELS[3])
     broker.add_partitions(TOPIC, 2)
     write(broker, TopicPartition(TOPIC, 1), [(START + HOUR, "plain")])
-    assert offsets(alone(broker, LABELS[1], None, upper)) == [1, 0]
-    assert len(alone(broker, LABELS[1]).marks) == 2
+    assert offsets(resolve_alone(broker, LABELS[1], None, upper)) == [1, 0]
+    assert len(resolve_alone(broker, LABELS[1]).marks) == 2
 
 
 def test_messages_beyond_the_upper_neighbour_help_to_decide() -> None:
@@ -451,30 +457,35 @@ def test_messages_beyond_the_upper_neighbour_help_to_decide() -> None:
     hour_2, hour_3 = START + 2 * HOUR, START + 3 * HOUR
     stamps = [START] * 30 + [hour_2] + [START] * 8 + [hour_3] * 40
     broker, _ = broker_with([(stamp, "plain") for stamp in stamps])
-    upper = alone(broker, LABELS[3])
+    upper = resolve_alone(broker, LABELS[3])
     assert offsets(upper) == [39]
     assert (
-        offsets(alone(broker, LABELS[2], None, upper)) == offsets(alone(broker, LABELS[2])) == [30]
+        offsets(resolve_alone(broker, LABELS[2], None, upper))
+        == offsets(resolve_alone(broker, LABELS[2]))
+        == [30]
     )
 
 
 def test_a_topic_made_anew_is_refused_before_anything_is_frozen() -> None:
     """Offsets of the old topic must not bound those of the new one."""
     broker, _ = broker_with([(START, "plain")])
-    lower = alone(broker, LABELS[1])
+    lower = resolve_alone(broker, LABELS[1])
     broker.recreate_topic(TOPIC)
     with pytest.raises(IdentityError, match="topic id"):
-        alone(broker, LABELS[2], lower)
+        resolve_alone(broker, LABELS[2], lower)
 
 
 def test_the_boundary_names_cluster_topic_and_leader_epoch() -> None:
     """Identity comes from the cluster, the epoch from the settled message or the stable end."""
     broker, _ = broker_with([(START, "plain")])
     broker.elect(TP)
-    boundary = alone(broker, LABELS[1])
+    boundary = resolve_alone(broker, LABELS[1])
     assert boundary.cluster_id == broker.cluster_id()
     assert [t.topic_id for t in boundary.topics] == [broker.topic(TOPIC).topic_id]
-    assert (boundary.marks[0].leader_epoch, alone(broker, LABELS[0]).marks[0].leader_epoch) == (
+    assert (
+        boundary.marks[0].leader_epoch,
+        resolve_alone(broker, LABELS[0]).marks[0].leader_epoch,
+    ) == (
         1,
         0,
     )
@@ -488,38 +499,38 @@ class Busy(ShortChunks):
     log's ends was answered.
     """
 
-    def __init__(self, after: int, act: Callable[[], object]) -> None:
+    def __init__(self, answers_before: int, act: Callable[[], object]) -> None:
         super().__init__()
-        self.left, self.act = after, act
+        self.answers_left, self.act = answers_before, act
 
-    def answered(self, answer: Any) -> Any:
+    def count_answer(self, response: Any) -> Any:
         """Count, and act."""
-        self.left -= 1
-        if self.left == 0:
+        self.answers_left -= 1
+        if self.answers_left == 0:
             self.act()
-        return answer
+        return response
 
     def log_starts(self, tps: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
         """One of them."""
-        return self.answered(super().log_starts(tps))
+        return self.count_answer(super().log_starts(tps))
 
     def ends(self, tps: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
         """One of them."""
-        return self.answered(super().ends(tps))
+        return self.count_answer(super().ends(tps))
 
     def stable_ends(self, tps: Sequence[TopicPartition]) -> dict[TopicPartition, OffsetAndEpoch]:
         """One of them."""
-        return self.answered(super().stable_ends(tps))
+        return self.count_answer(super().stable_ends(tps))
 
 
-def busy(after: int, act: Callable[[MemoryBroker], object]) -> Mark:
+def mark_with_event(answers_before: int, act: Callable[[MemoryBroker], object]) -> Mark:
     """The mark of a late label in a log of one message, in which something happens
     between two questions.
     """
-    broker = Busy(after, lambda: act(broker))
+    broker = Busy(answers_before, lambda: act(broker))
     broker.create_topic(TOPIC)
     write(broker, TP, [(START, "plain")])
-    (mark,) = alone(broker, LABELS[8]).marks
+    (mark,) = resolve_alone(broker, LABELS[8]).marks
     return mark
 
 
@@ -532,14 +543,14 @@ def test_log_starts_are_asked_before_ends() -> None:
         write(broker, TP, [(START, "plain")] * 5)
         broker.delete_records(TP, 6)
 
-    assert busy(1, come_and_go) == Mark(TOPIC, 0, 6, "end", 0)
+    assert mark_with_event(1, come_and_go) == Mark(TOPIC, 0, 6, "end", 0)
 
 
 def test_high_watermarks_are_asked_before_stable_ends() -> None:
     """1 One is asked.  2 A message comes.  3 The other is asked: only a transaction may
     make the stable end the lower one.
     """
-    assert busy(2, lambda broker: write(broker, TP, [(START, "plain")])) == Mark(
+    assert mark_with_event(2, lambda broker: write(broker, TP, [(START, "plain")])) == Mark(
         TOPIC, 0, 2, "end", 0
     )
 
@@ -550,27 +561,27 @@ def test_what_is_clamped_at_an_open_end_is_not_waited_for() -> None:
     """
     broker, _ = broker_with([(START, "plain")] * 2)
     broker.produce(TP, b"", timestamp=START, transaction=broker.transaction())
-    upper = alone(broker, LABELS[3])
+    upper = resolve_alone(broker, LABELS[3])
     assert [(m.offset, m.how) for m in upper.marks] == [(2, "open")]
-    found = resolve(
+    boundaries = resolve(
         broker, SOURCE, LABELS[2], "hourly", FIRST, None, upper, lambda _: None, wait_for_open=True
     )
-    assert [(m.offset, m.how) for m in found[-1].marks] == [(2, "clamped")]
+    assert [(m.offset, m.how) for m in boundaries[-1].marks] == [(2, "clamped")]
 
 
 def test_an_upper_neighbour_of_another_topic_is_refused() -> None:
     """As a lower one: before anything is looked for."""
     broker, _ = broker_with([(START, "plain")])
-    upper = alone(broker, LABELS[3])
+    upper = resolve_alone(broker, LABELS[3])
     broker.recreate_topic(TOPIC)
     with pytest.raises(IdentityError, match="topic id"):
-        alone(broker, LABELS[2], None, upper)
+        resolve_alone(broker, LABELS[2], None, upper)
 
 
 def test_topics_that_are_left_out_are_not_asked_for() -> None:
     """A rebase above has put others in their place."""
     broker, _ = broker_with([(START, "plain")])
-    found = resolve(
+    boundaries = resolve(
         broker,
         SOURCE,
         LABELS[2],
@@ -582,18 +593,20 @@ def test_topics_that_are_left_out_are_not_asked_for() -> None:
         wait_for_open=True,
         replaced_topics={TOPIC},
     )
-    assert [(b.topics, b.marks) for b in found] == [((), ())]
+    assert [(b.topics, b.marks) for b in boundaries] == [((), ())]
 
 
 def test_a_topic_that_was_removed_is_refused_or_let_go() -> None:
     """By what the source says, of what the lower neighbour knows."""
     broker, _ = broker_with([(START, "plain")])
-    lower = alone(broker, LABELS[1])
+    lower = resolve_alone(broker, LABELS[1])
     broker.delete_topic(TOPIC)
     with pytest.raises(DataLossError, match=r"^Topic .+ is not in the cluster any more"):
-        alone(broker, LABELS[2], lower)
+        resolve_alone(broker, LABELS[2], lower)
     assert (
-        alone(broker, LABELS[2], lower, source=Source(Topics((TOPIC,)), on_removed="drop")).marks
+        resolve_alone(
+            broker, LABELS[2], lower, source=Source(Topics((TOPIC,)), on_removed="drop")
+        ).marks
         == ()
     )
 
@@ -603,6 +616,6 @@ def test_a_far_look_answers_the_labels_above_the_lower_neighbour() -> None:
     broker, _ = broker_with(
         [(START + 100 * HOUR if i == 0 else START + i * HOUR // 100, "plain") for i in range(800)]
     )
-    lower = alone(broker, LABELS[3])
+    lower = resolve_alone(broker, LABELS[3])
     assert [b.label for b in resolved(broker, LABELS[6], lower)] == LABELS[4:7]
     assert [b.label for b in resolved(broker, LABELS[2])] == LABELS[:3]

@@ -28,8 +28,8 @@ def test_shares_are_exact_and_max_min_fair(
     )
     assert shares.keys() == waiting.keys()
     assert all(0 <= shares[tp] <= waiting[tp] for tp in waiting)
-    most = max(shares.values())
-    assert all(shares[tp] == waiting[tp] or shares[tp] >= most - 1 for tp in waiting)
+    largest_share = max(shares.values())
+    assert all(shares[tp] == waiting[tp] or shares[tp] >= largest_share - 1 for tp in waiting)
     assert shares == fair(dict(reversed(waiting.items())), limit, turn)
 
 

@@ -30,24 +30,26 @@ partition's number.
 def boundary(
     label: datetime,
     offsets: list[int],
-    how: How = "settled",
+    origin: How = "settled",
     cluster: str = "c",
     topic_id: str = "id",
 ) -> Boundary:
     """A boundary of topic t with these offsets, found the same way in all partitions."""
     epochs = EPOCHS if label == END else range(9)
-    marks = [Mark("t", p, offset, how, leader_epoch=epochs[p]) for p, offset in enumerate(offsets)]
+    marks = [
+        Mark("t", p, offset, origin, leader_epoch=epochs[p]) for p, offset in enumerate(offsets)
+    ]
     return Boundary.of(label, cluster, [TopicSeen("t", topic_id, len(offsets))], marks)
 
 
-def begun(stop: Boundary, how: How) -> Boundary:
+def begun(stop: Boundary, origin: How) -> Boundary:
     """The boundary as the first that knows its partition, which begins at 5, by whatever way."""
-    return msgspec.structs.replace(stop, start_marks=(Mark("t", 0, 5, how),))
+    return msgspec.structs.replace(stop, start_marks=(Mark("t", 0, 5, origin),))
 
 
-def planned(start: Boundary, stop: Boundary, most: int | None = None) -> Plan:
+def planned(start: Boundary, stop: Boundary, max_offsets: int | None = None) -> Plan:
     """The window's plan between them."""
-    return make_plan(WINDOW, start, stop, "sink", most)
+    return make_plan(WINDOW, start, stop, "sink", max_offsets)
 
 
 def test_one_split_per_partition_that_holds_offsets() -> None:
@@ -126,7 +128,7 @@ def test_a_topic_that_the_window_does_not_read_may_be_another_one() -> None:
 
 
 @pytest.mark.parametrize(
-    ("start", "stop", "most", "edges"),
+    ("start", "stop", "max_offsets", "edges"),
     [
         (5, 9, None, [5, 9]),
         (5, 9, 4, [5, 9]),
@@ -138,12 +140,12 @@ def test_a_topic_that_the_window_does_not_read_may_be_another_one() -> None:
     ],
 )
 def test_a_range_becomes_the_fewest_pieces(
-    start: int, stop: int, most: int | None, edges: list[int]
+    start: int, stop: int, max_offsets: int | None, edges: list[int]
 ) -> None:
     """As equal as can be, each with the end's leader epoch but for the first one's
     beginning, which has the mark's own.
     """
-    splits = planned(boundary(A, [start]), boundary(END, [stop]), most).splits
+    splits = planned(boundary(A, [start]), boundary(END, [stop]), max_offsets).splits
     witnesses = [0, *[10] * len(edges)]
     assert splits == tuple(
         Split("t", 0, low, high, witness, 10)
@@ -153,16 +155,20 @@ def test_a_range_becomes_the_fewest_pieces(
 
 @given(st.integers(0, 50), st.integers(0, 400), st.one_of(st.none(), st.integers(1, 60)))
 def test_pieces_are_small_enough_equal_and_complete(
-    start: int, length: int, most: int | None
+    start: int, length: int, max_offsets: int | None
 ) -> None:
     """Balanced pieces tile the range, none is empty; all have the end's leader epoch,
     the one that starts at the mark has its own too.
     """
-    plan = planned(boundary(A, [7, start]), boundary(END, [7, start + length]), most)
+    plan = planned(boundary(A, [7, start]), boundary(END, [7, start + length]), max_offsets)
     sizes = [s.stop - s.start for s in plan.splits]
     assert sum(sizes) == length
-    assert len(sizes) == (0 if not length else 1 if most is None else -(-length // most))
-    assert not sizes or (max(sizes) - min(sizes) <= 1 and (most is None or max(sizes) <= most))
+    assert len(sizes) == (
+        0 if not length else 1 if max_offsets is None else -(-length // max_offsets)
+    )
+    assert not sizes or (
+        max(sizes) - min(sizes) <= 1 and (max_offsets is None or max(sizes) <= max_offsets)
+    )
     assert [a.stop for a in plan.splits[:-1]] == [b.start for b in plan.splits[1:]]
     assert not sizes or (plan.splits[0].start, plan.splits[-1].stop) == (start, start + length)
     assert [(s.leader_epoch, s.stop_epoch) for s in plan.splits] == [

@@ -22,12 +22,12 @@ from tests.source.enumerator.logs import (
     TOPIC,
     Event,
     ShortChunks,
-    alone,
     by_definition,
     freeze,
     logs,
     offset,
     plan,
+    resolve_alone,
     write,
 )
 from windrow.ingest.ledger.sql import SqlLedger, open_ledger
@@ -78,9 +78,9 @@ def assert_tiled(plans: list[Plan]) -> None:
     """
     read = Counter((s.tp, o) for p in plans for s in p.splits for o in range(s.start, s.stop))
     assert not read or max(read.values()) == 1
-    for before, after in pairwise(plans):
-        assert before.stop == after.start
-        ends, goes_on = before.stop.by_tp(), between(after.start, after.stop)
+    for earlier, later in pairwise(plans):
+        assert earlier.stop == later.start
+        ends, goes_on = earlier.stop.by_tp(), between(later.start, later.stop)
         assert all(
             mark.offset == (goes_on[tp][0].offset if tp in goes_on else 0)
             for tp, mark in ends.items()
@@ -102,7 +102,11 @@ FIRST_ONLY = st.sampled_from(
 @TILES
 @given(logs(), logs(), st.data(), st.randoms(use_true_random=False))
 def test_windows_tile_whatever_is_selected_when(
-    folder: Path, one: list[Event], two: list[Event], data: st.DataObject, rand: random.Random
+    folder: Path,
+    first_log: list[Event],
+    second_log: list[Event],
+    data: st.DataObject,
+    rand: random.Random,
 ) -> None:
     """Topics come, go and come back, partitions grow, in a backfill of any order; the
     topic that is selected all along is read whole.
@@ -110,19 +114,21 @@ def test_windows_tile_whatever_is_selected_when(
     broker, ledger, t0 = ShortChunks(), fresh(folder), TopicPartition(TOPIC, 0)
     broker.create_topic(TOPIC, 1)
     broker.create_topic(NEW, 2)
-    visible = [o for o, _ in write(broker, t0, one)]
-    write(broker, N0, two)
+    visible = [o for o, _ in write(broker, t0, first_log)]
+    write(broker, N0, second_log)
     start: Initializer = data.draw(
-        st.sampled_from([AtLabel(), Earliest(), Latest(), Given(((N0, len(two) // 2),), "latest")])
+        st.sampled_from(
+            [AtLabel(), Earliest(), Latest(), Given(((N0, len(second_log) // 2),), "latest")]
+        )
     )
     for hour in rand.sample(HOURS, len(HOURS)):
         selection = data.draw(st.one_of(FIRST_ONLY, EVERYTHING))
         if data.draw(st.integers(0, 4)) == 0:
-            visible += [o for o, _ in write(broker, t0, one[:20])]
-            write(broker, TopicPartition(NEW, 1), two[:20])
+            visible += [o for o, _ in write(broker, t0, first_log[:20])]
+            write(broker, TopicPartition(NEW, 1), second_log[:20])
         if data.draw(st.integers(0, 9)) == 0 and broker.topic(TOPIC).partitions == 1:
             broker.add_partitions(TOPIC, 2)
-            write(broker, TopicPartition(TOPIC, 1), two)
+            write(broker, TopicPartition(TOPIC, 1), second_log)
         plan(broker, ledger, hour, Source(selection, start))
     plans = [plan(broker, ledger, hour) for hour in HOURS]
     assert_tiled(plans)
@@ -144,8 +150,8 @@ def test_windows_tile_whatever_is_selected_when(
 )
 def test_a_new_topic_begins_where_the_first_label_cuts_it(
     folder: Path,
-    one: list[Event],
-    two: list[Event],
+    first_log: list[Event],
+    second_log: list[Event],
     since: int,
     joining: Joining,
     rand: random.Random,
@@ -155,11 +161,11 @@ def test_a_new_topic_begins_where_the_first_label_cuts_it(
     """
     broker, ledger = ShortChunks(), fresh(folder)
     broker.create_topic(TOPIC, 1)
-    write(broker, TopicPartition(TOPIC, 0), one)
+    write(broker, TopicPartition(TOPIC, 0), first_log)
     for hour in rand.sample(range(since), since):
         plan(broker, ledger, hour)
     broker.create_topic(NEW, 1)
-    visible = write(broker, N0, two)
+    visible = write(broker, N0, second_log)
     both = Source(Topics((TOPIC, NEW)), joining=joining)
     for hour in rand.sample(range(since, len(HOURS)), len(HOURS) - since):
         plan(broker, ledger, hour, both)
@@ -260,9 +266,9 @@ def test_each_boundary_of_a_far_look_says_where_a_new_topic_begins() -> None:
         [(START + 100 * HOUR if i == 0 else START + i * HOUR // 100, "plain") for i in range(800)],
     )
     steady(broker, N0, 8)
-    lower = alone(broker, LABELS[2])
+    lower = resolve_alone(broker, LABELS[2])
     source = Source(Topics((TOPIC, NEW)))
-    third, fourth = (alone(broker, LABELS[h], lower, None, source) for h in (3, 4))
+    third, fourth = (resolve_alone(broker, LABELS[h], lower, None, source) for h in (3, 4))
     assert [b.offset for b in (*third.start_marks, *fourth.start_marks)] == [0, 0]
     moved = clamped(third, lower, None)
     assert [b.offset for b in moved.start_marks] == [0]
@@ -281,10 +287,12 @@ def test_a_new_topic_with_an_expired_beginning_is_doubted(folder: Path) -> None:
         steady(broker, TopicPartition(name, 0), 8)
     broker.delete_records(N0, 550)
     lower = freeze(broker, ledger, LABELS[5])
-    for start, how in ((AtLabel(), "log_start"), (Earliest(), "position")):
-        (begin,) = alone(
+    for start, origin in ((AtLabel(), "log_start"), (Earliest(), "position")):
+        (begin,) = resolve_alone(
             broker, LABELS[6], lower, None, Source(Topics((TOPIC, NEW)), start)
         ).start_marks
-        assert (begin.offset, begin.how) == (550, how)
-    (begin,) = alone(broker, LABELS[7], freeze(broker, ledger, LABELS[6]), None, BOTH).start_marks
+        assert (begin.offset, begin.how) == (550, origin)
+    (begin,) = resolve_alone(
+        broker, LABELS[7], freeze(broker, ledger, LABELS[6]), None, BOTH
+    ).start_marks
     assert (begin.offset, begin.how) == (550, "position")

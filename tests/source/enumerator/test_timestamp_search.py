@@ -44,8 +44,8 @@ class Log(MemoryBroker):
         self.hits = hits
         self.chunk = chunk
         self.reads: list[Iterator[Stamps]] = []
-        self.taken: list[int] = []
-        self.asked: list[datetime] = []
+        self.chunk_starts: list[int] = []
+        self.asked_instants: list[datetime] = []
         self.closed = 0
 
     def stamps(self, tp: TopicPartition, start: int, stop: int) -> Iterator[Stamps]:
@@ -57,9 +57,11 @@ class Log(MemoryBroker):
     def chunks(self, start: int, stop: int) -> Iterator[Stamps]:
         """One read."""
         try:
-            for at in range(start, stop, self.chunk):
-                self.taken.append(at)
-                offsets = np.arange(at, min(at + self.chunk, stop), dtype=np.int64)
+            for chunk_start in range(start, stop, self.chunk):
+                self.chunk_starts.append(chunk_start)
+                offsets = np.arange(
+                    chunk_start, min(chunk_start + self.chunk, stop), dtype=np.int64
+                )
                 yield Stamps(offsets, self.all[offsets], np.full(len(offsets), 3, np.int32))
         finally:
             self.closed += 1
@@ -69,7 +71,7 @@ class Log(MemoryBroker):
     ) -> dict[TopicPartition, OffsetAndEpoch | None]:
         """What Kafka knows; by default the truth, None where nothing is so late."""
         assert list(tps) == [TP]
-        self.asked.append(moment)
+        self.asked_instants.append(moment)
         label = (moment - EPOCH) // timedelta(milliseconds=1)
         if self.hits is not None:
             return {TP: OffsetAndEpoch(self.hits[label], 0)}
@@ -77,13 +79,13 @@ class Log(MemoryBroker):
         return {TP: OffsetAndEpoch(int(later[0]), 0) if len(later) else None}
 
 
-def whole(log: Log, begin: int = 0, limit: int | None = None) -> ScanRange:
+def whole_log(log: Log, begin: int = 0, limit: int | None = None) -> ScanRange:
     """From `begin` to the log's end."""
     end = len(log.all)
     return ScanRange(TP, begin, end, end if limit is None else limit)
 
 
-def seen(log: Log) -> tuple[Look, list[int]]:
+def look_at(log: Log) -> tuple[Look, list[int]]:
     """A look, and its progress."""
     progress: list[int] = []
     return Look(log, progress.append), progress
@@ -94,31 +96,31 @@ def test_near_is_one_short_read() -> None:
     and progress told by chunk.
     """
     log = Log([0] * 5 + [9] * 60)
-    look, progress = seen(log)
-    assert look.near(whole(log, 5), 9) == [OffsetAndEpoch(5, 3)]
-    assert (log.taken, log.closed, progress, look.looked) == ([5, 15], 1, [10, 20], 20)
+    look, progress = look_at(log)
+    assert look.near(whole_log(log, 5), 9) == [OffsetAndEpoch(5, 3)]
+    assert (log.chunk_starts, log.closed, progress, look.looked) == ([5, 15], 1, [10, 20], 20)
 
 
 @pytest.mark.parametrize("begin", [7, 8])
 def test_near_asks_nothing_where_no_cut_can_be(begin: int) -> None:
     """At the limit, or beyond."""
     log = Log([9] * 30)
-    look, progress = seen(log)
-    assert look.near(whole(log, begin, 7), 9) == []
-    assert (log.taken, progress) == ([], [])
+    look, progress = look_at(log)
+    assert look.near(whole_log(log, begin, 7), 9) == []
+    assert (log.chunk_starts, progress) == ([], [])
 
 
 @pytest.mark.parametrize(("below", "gives_up"), [(11, False), (20, False), (21, True), (70, True)])
 def test_near_gives_up_where_it_gets_far(below: int, gives_up: bool) -> None:
     """After forty messages that didn't decide: a message needs nineteen behind it."""
     log = Log([0] * below + [9] * 60)
-    look, _ = seen(log)
+    look, _ = look_at(log)
     if gives_up:
         with pytest.raises(ScanBudgetError):
-            look.near(whole(log), 9)
+            look.near(whole_log(log), 9)
     else:
-        assert look.near(whole(log), 9) == [OffsetAndEpoch(below, 3)]
-    assert (log.taken[-1], log.closed) == (30, 1)
+        assert look.near(whole_log(log), 9) == [OffsetAndEpoch(below, 3)]
+    assert (log.chunk_starts[-1], log.closed) == (30, 1)
 
 
 @pytest.mark.parametrize(("chunk", "last"), [(13, 39), (39, 39), (40, 0), (1, 39)])
@@ -127,9 +129,9 @@ def test_near_is_patient_for_forty_messages(chunk: int, last: int) -> None:
     looked at before patience ends.
     """
     log = Log([0] * 20 + [9] * 100, chunk=chunk)
-    look, _ = seen(log)
-    assert look.near(whole(log), 9) == [OffsetAndEpoch(20, 3)]
-    assert (log.taken[-1], log.closed) == (last, 1)
+    look, _ = look_at(log)
+    assert look.near(whole_log(log), 9) == [OffsetAndEpoch(20, 3)]
+    assert (log.chunk_starts[-1], log.closed) == (last, 1)
 
 
 def test_no_more_is_read_beyond_the_limit_than_helps_to_decide() -> None:
@@ -137,34 +139,34 @@ def test_no_more_is_read_beyond_the_limit_than_helps_to_decide() -> None:
     label below.
     """
     log = Log([0] * 38 + [9] + [0] * 80)
-    look, _ = seen(log)
-    assert look.through(whole(log, 0, 39), [9]) == []
-    assert log.taken == [0, 10, 20, 30, 40, 50]
+    look, _ = look_at(log)
+    assert look.through(whole_log(log, 0, 39), [9]) == []
+    assert log.chunk_starts == [0, 10, 20, 30, 40, 50]
     assert log.closed == 1
 
 
 def test_a_limit_at_a_chunks_end_needs_twenty_more() -> None:
     """The message at the limit is the first of them."""
     log = Log([0] * 100)
-    look, _ = seen(log)
-    look.through(whole(log, 0, 20), [9])
-    assert log.taken == [0, 10, 20, 30]
+    look, _ = look_at(log)
+    look.through(whole_log(log, 0, 20), [9])
+    assert log.chunk_starts == [0, 10, 20, 30]
 
 
 def test_twenty_messages_at_or_beyond_the_limit_are_read() -> None:
     """Neither one more nor one less: the last candidate lies right below the limit."""
     log = Log([0] * 29 + [9] + [0] * 70, chunk=1)
-    look, _ = seen(log)
-    assert look.through(whole(log, 20, 30), [9]) == []
-    assert log.taken == list(range(20, 50))
+    look, _ = look_at(log)
+    assert look.through(whole_log(log, 20, 30), [9]) == []
+    assert log.chunk_starts == list(range(20, 50))
 
 
 def test_through_answers_labels_in_one_pass() -> None:
     """Each where it is settled; those that the log doesn't reach have none."""
     log = Log([1] * 10 + [2] * 10 + [3] * 30)
-    look, _ = seen(log)
-    assert [cut.offset for cut in look.through(whole(log), [1, 2, 3, 4])] == [0, 10, 20]
-    assert log.taken == [0, 10, 20, 30, 40]
+    look, _ = look_at(log)
+    assert [cut.offset for cut in look.through(whole_log(log), [1, 2, 3, 4])] == [0, 10, 20]
+    assert log.chunk_starts == [0, 10, 20, 30, 40]
 
 
 def test_through_leaps_over_what_is_known_to_lie_before() -> None:
@@ -172,30 +174,30 @@ def test_through_leaps_over_what_is_known_to_lie_before() -> None:
     further on, the look goes on there.
     """
     log = Log([1] * 200 + [2] * 40)
-    look, _ = seen(log)
-    assert look.through(whole(log), [2]) == [OffsetAndEpoch(200, 3)]
-    assert log.taken == [0, 10, 20, 30, 200, 210]
-    assert log.asked == [EPOCH + timedelta(milliseconds=2)]
+    look, _ = look_at(log)
+    assert look.through(whole_log(log), [2]) == [OffsetAndEpoch(200, 3)]
+    assert log.chunk_starts == [0, 10, 20, 30, 200, 210]
+    assert log.asked_instants == [EPOCH + timedelta(milliseconds=2)]
     assert (log.closed, look.looked) == (2, 60)
 
 
 @pytest.mark.parametrize(
-    ("stamps", "labels", "taken"),
+    ("stamps", "labels", "expected_starts"),
     [
         ([1] * 200 + [2] * 40, [2], [0, 13, 26, 39, 200, 213]),
         ([1] * 13 + [2] * 200 + [3] * 40, [1, 3], [0, 13, 26, 39, 52, 65, 213, 226]),
     ],
 )
 def test_a_leap_is_for_those_who_have_waited(
-    stamps: list[int], labels: list[int], taken: list[int]
+    stamps: list[int], labels: list[int], expected_starts: list[int]
 ) -> None:
     """Forty messages, of which none gave an answer: 39 are none, from the beginning and
     from an answer on alike.
     """
     log = Log(stamps, chunk=13)
-    look, _ = seen(log)
-    look.through(whole(log), labels)
-    assert log.taken == taken
+    look, _ = look_at(log)
+    look.through(whole_log(log), labels)
+    assert log.chunk_starts == expected_starts
 
 
 @pytest.mark.parametrize(("target", "leaps"), [(79, False), (80, True)])
@@ -204,19 +206,19 @@ def test_a_leap_must_be_worth_it(target: int, leaps: bool) -> None:
     to; Kafka is asked once either way.
     """
     log = Log([1] * 100 + [2] * 40, {2: target})
-    look, _ = seen(log)
-    assert look.through(whole(log), [2]) == [OffsetAndEpoch(100, 3)]
-    assert (40 in log.taken) == (not leaps)
-    assert len(log.asked) == 1
+    look, _ = look_at(log)
+    assert look.through(whole_log(log), [2]) == [OffsetAndEpoch(100, 3)]
+    assert (40 in log.chunk_starts) == (not leaps)
+    assert len(log.asked_instants) == 1
 
 
 def test_a_leap_beyond_the_limit_ends_the_look() -> None:
     """Where Kafka knows of nothing so late there is nothing to find up to the log's end."""
     log = Log([1] * 200)
-    look, _ = seen(log)
-    assert look.through(whole(log), [1, 9]) == [OffsetAndEpoch(0, 3)]
-    assert log.taken[-1] < 100
-    assert len(log.asked) == 1
+    look, _ = look_at(log)
+    assert look.through(whole_log(log), [1, 9]) == [OffsetAndEpoch(0, 3)]
+    assert log.chunk_starts[-1] < 100
+    assert len(log.asked_instants) == 1
 
 
 def test_patience_begins_anew_with_each_answer() -> None:
@@ -224,22 +226,22 @@ def test_patience_begins_anew_with_each_answer() -> None:
     Kafka is asked again.
     """
     log = Log([1] * 30 + [2] * 130 + [3] * 30)
-    look, _ = seen(log)
-    assert [cut.offset for cut in look.through(whole(log), [1, 2, 3])] == [0, 30, 160]
-    assert log.asked == [EPOCH + timedelta(milliseconds=3)]
+    look, _ = look_at(log)
+    assert [cut.offset for cut in look.through(whole_log(log), [1, 2, 3])] == [0, 30, 160]
+    assert log.asked_instants == [EPOCH + timedelta(milliseconds=3)]
     log = Log([1] * 200 + [2] * 200 + [3] * 30)
-    look, _ = seen(log)
-    assert [cut.offset for cut in look.through(whole(log), [2, 3])] == [200, 400]
-    assert log.asked == [EPOCH + timedelta(milliseconds=n) for n in (2, 3)]
+    look, _ = look_at(log)
+    assert [cut.offset for cut in look.through(whole_log(log), [2, 3])] == [200, 400]
+    assert log.asked_instants == [EPOCH + timedelta(milliseconds=n) for n in (2, 3)]
 
 
 def test_through_asks_nothing_where_no_cut_can_be() -> None:
     """At the limit, or for no label."""
     log = Log([9] * 30)
-    look, _ = seen(log)
-    assert look.through(whole(log, 7, 7), [9]) == []
-    assert look.through(whole(log), []) == []
-    assert log.taken == []
+    look, _ = look_at(log)
+    assert look.through(whole_log(log, 7, 7), [9]) == []
+    assert look.through(whole_log(log), []) == []
+    assert log.chunk_starts == []
 
 
 @pytest.mark.parametrize(
@@ -258,24 +260,24 @@ def test_the_first_stamps(
     read is closed.
     """
     log = Log(range(40))
-    look, _ = seen(log)
+    look, _ = look_at(log)
     assert look.first_stamps(TP, begin, end, count).tolist() == expected
-    assert (len(log.taken), log.closed) == (chunks, 1)
+    assert (len(log.chunk_starts), log.closed) == (chunks, 1)
 
 
 def test_of_nothing_there_are_no_stamps() -> None:
     """And nothing is asked."""
     log = Log(range(40))
-    look, _ = seen(log)
+    look, _ = look_at(log)
     for end in (5, 4):
         assert look.first_stamps(TP, 5, end, 3).tolist() == []
-    assert (log.taken, log.reads) == ([], [])
+    assert (log.chunk_starts, log.reads) == ([], [])
 
 
 def test_stamps_are_whole_numbers() -> None:
     """Of 64 bits, all of which count: a float would hold 53 of them."""
     log = Log([2**62 + 1])
-    look, _ = seen(log)
+    look, _ = look_at(log)
     assert look.first_stamps(TP, 0, 1, 3).tolist() == [2**62 + 1]
     assert look.first_stamps(TP, 0, 0, 3).dtype == np.int64
 
@@ -326,5 +328,5 @@ def test_any_iterator_of_chunks_will_do() -> None:
             return map(lambda chunk: chunk, list(super().stamps(tp, start, stop)))  # noqa: C417
 
     log = Plain([9] * 30)
-    look, _ = seen(log)
-    assert look.near(whole(log), 9) == [OffsetAndEpoch(0, 3)]
+    look, _ = look_at(log)
+    assert look.near(whole_log(log), 9) == [OffsetAndEpoch(0, 3)]

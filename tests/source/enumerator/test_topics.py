@@ -21,7 +21,7 @@ def broker() -> MemoryBroker:
     return broker
 
 
-def found(
+def discover_quietly(
     broker: MemoryBroker,
     selection: Selection,
     lower: Boundary | None = None,
@@ -31,14 +31,14 @@ def found(
     return discover(broker, selection, lower, on_removed)
 
 
-def frozen(broker: MemoryBroker, *names: str, how: str = "settled") -> Boundary:
+def frozen(broker: MemoryBroker, *names: str, origin: str = "settled") -> Boundary:
     """A boundary that knows these topics."""
-    seen = [TopicSeen(n, broker.topic(n).topic_id, broker.topic(n).partitions) for n in names]
+    topics = [TopicSeen(n, broker.topic(n).topic_id, broker.topic(n).partitions) for n in names]
     return Boundary.of(
         3,
         broker.cluster_id(),
-        seen,
-        [Mark(t.topic, p, 7, how) for t in seen for p in range(t.partitions)],
+        topics,
+        [Mark(t.topic, p, 7, origin) for t in topics for p in range(t.partitions)],
     )  # type: ignore[arg-type]
 
 
@@ -56,9 +56,9 @@ def test_each_way_to_select(
     """Topics with all their partitions, whole names that match, or exactly these; in
     order; a boundary keeps all partitions' count.
     """
-    got = found(broker, selection)
+    got = discover_quietly(broker, selection)
     assert got.tps == [TopicPartition(*tp) for tp in tps]
-    assert {t.topic: t.partitions for t in got.seen} == {
+    assert {t.topic: t.partitions for t in got.boundary_topics} == {
         name: broker.topic(name).partitions for name, _ in tps
     }
 
@@ -86,10 +86,10 @@ def test_what_never_was_is_a_mistake_in_the_spec(
     boundary that knows others.
     """
     with pytest.raises(SpecError, match=words):
-        found(broker, selection)
+        discover_quietly(broker, selection)
     if not isinstance(selection, Pattern):
         with pytest.raises(SpecError, match=words):
-            found(broker, selection, frozen(broker, "b"), "drop")
+            discover_quietly(broker, selection, frozen(broker, "b"), "drop")
 
 
 @pytest.mark.parametrize(
@@ -110,8 +110,8 @@ def test_a_removed_topic_is_a_loss_or_left_out(broker: MemoryBroker, selection: 
         DataLossError,
         match=r"unread: of partition 0 from offset 7 on \(plan, b\)\. .*on_removed: drop.*rebase",
     ):
-        found(broker, selection, lower)
-    assert "b" not in found(broker, selection, lower, "drop").topics
+        discover_quietly(broker, selection, lower)
+    assert "b" not in discover_quietly(broker, selection, lower, "drop").topics
 
 
 def test_the_last_topic_of_a_pattern_may_be_dropped(
@@ -123,7 +123,7 @@ def test_the_last_topic_of_a_pattern_may_be_dropped(
     lower = frozen(broker, "b")
     broker.delete_topic("b")
     monkeypatch.delattr(MemoryBroker, "topics")
-    assert found(broker, Pattern("b"), lower, "drop").tps == []
+    assert discover_quietly(broker, Pattern("b"), lower, "drop").tps == []
 
 
 @pytest.mark.parametrize(("partitions", "rest"), [(9, False), (10, False), (11, True)])
@@ -134,13 +134,13 @@ def test_of_a_removed_topic_some_partitions_are_told(
     broker.create_topic("c", partitions)
     lower = frozen(broker, "b", "c")
     broker.delete_topic("c")
-    with pytest.raises(DataLossError) as told:
-        found(broker, Topics(("c",)), lower)
+    with pytest.raises(DataLossError) as caught:
+        discover_quietly(broker, Topics(("c",)), lower)
     unread = [f"{p} from offset 7 on" for p in range(min(partitions, 10))] + ["..."] * rest
-    assert told.value.what.endswith(
+    assert caught.value.what.endswith(
         f"What it held after boundary {label_text(3)} is unread: of partition {', '.join(unread)}"
     )
-    assert (told.value.stage, told.value.topic) == ("plan", "c")
+    assert (caught.value.stage, caught.value.topic) == ("plan", "c")
 
 
 def test_of_a_removed_topic_that_was_not_cut_all_is_unread(broker: MemoryBroker) -> None:
@@ -149,17 +149,17 @@ def test_of_a_removed_topic_that_was_not_cut_all_is_unread(broker: MemoryBroker)
     lower = Boundary.of(lower.label, lower.cluster_id, lower.topics, [])
     broker.delete_topic("b")
     with pytest.raises(DataLossError, match="is unread: of partition all"):
-        found(broker, Topics(("b",)), lower)
+        discover_quietly(broker, Topics(("b",)), lower)
 
 
 def test_topics_are_left_out(broker: MemoryBroker) -> None:
     """With their topic-partitions; the others stay as they were found."""
-    whole = found(broker, Topics(("a-x", "a-y", "b")))
-    rest = whole.without({"a-y", "b", "never-there"})
+    discovered = discover_quietly(broker, Topics(("a-x", "a-y", "b")))
+    rest = discovered.drop_topics({"a-y", "b", "never-there"})
     assert rest == Discovered(
         "memory", {"a-x": broker.topic("a-x")}, [TopicPartition("a-x", 0), TopicPartition("a-x", 1)]
     )
-    assert whole.without(()) == whole
+    assert discovered.drop_topics(()) == discovered
 
 
 @pytest.mark.parametrize(
@@ -170,16 +170,16 @@ def test_a_topic_that_the_spec_lets_go_is_not_removed(
 ) -> None:
     """A shortened list or another pattern is a wish, whether the topic is still there or not."""
     lower = frozen(broker, "a-x", "b")
-    assert list(found(broker, selection, lower).topics) == ["a-x"]
+    assert list(discover_quietly(broker, selection, lower).topics) == ["a-x"]
     broker.delete_topic("b")
-    assert list(found(broker, selection, lower).topics) == ["a-x"]
+    assert list(discover_quietly(broker, selection, lower).topics) == ["a-x"]
 
 
 def test_a_pattern_does_not_miss_again_what_was_dropped_before(broker: MemoryBroker) -> None:
     """What the lower boundary only carries on is gone with consent."""
-    lower = frozen(broker, "b", how="removed")
+    lower = frozen(broker, "b", origin="removed")
     broker.delete_topic("b")
-    assert "b" not in found(broker, Pattern(".*"), lower).topics
+    assert "b" not in discover_quietly(broker, Pattern(".*"), lower).topics
 
 
 def test_another_cluster_is_told_before_missing_topics(broker: MemoryBroker) -> None:
@@ -187,28 +187,28 @@ def test_another_cluster_is_told_before_missing_topics(broker: MemoryBroker) -> 
     with pytest.raises(
         IdentityError, match=r"cluster memory, and this is cluster other \(plan\)\. .*rebase"
     ):
-        found(MemoryBroker("other"), Topics(("b",)), frozen(broker, "b"))
+        discover_quietly(MemoryBroker("other"), Topics(("b",)), frozen(broker, "b"))
 
 
 def test_another_cluster_is_told_of_either_neighbour(broker: MemoryBroker) -> None:
     """Also where its topics have the same ids: the error names both clusters, and the boundary."""
-    there, old = found(broker, Topics(("b",))), frozen(broker, "b")
+    discovered, old = discover_quietly(broker, Topics(("b",))), frozen(broker, "b")
     elsewhere = Boundary.of(old.label, "another", old.topics, old.marks)
     for neighbours in ((None, elsewhere), (elsewhere, None), (old, elsewhere)):
         with pytest.raises(
             IdentityError,
             match=rf"{label_text(3)} is of cluster another, and this is cluster memory \(plan\)\.",
         ):
-            refuse_other_topics(there, *neighbours)
+            refuse_other_topics(discovered, *neighbours)
 
 
 def test_a_topic_made_anew_is_refused_by_either_neighbour(broker: MemoryBroker) -> None:
     """Its offsets mean other messages; topics that only one side knows are nobody's concern."""
-    there, old = found(broker, Topics(("a-x", "b"))), frozen(broker, "b")
-    refuse_other_topics(there, None, old, frozen(broker, "a-y"))
+    discovered, old = discover_quietly(broker, Topics(("a-x", "b"))), frozen(broker, "b")
+    refuse_other_topics(discovered, None, old, frozen(broker, "a-y"))
     broker.recreate_topic("b")
     with pytest.raises(IdentityError, match=r"now has id .* \(plan, b\)\. .*rebase"):
-        refuse_other_topics(found(broker, Topics(("b",))), None, old)
+        refuse_other_topics(discover_quietly(broker, Topics(("b",))), None, old)
 
 
 def test_a_misspelt_topic_gets_near_names(broker: MemoryBroker) -> None:
@@ -216,15 +216,15 @@ def test_a_misspelt_topic_gets_near_names(broker: MemoryBroker) -> None:
     windrow nor reading makes a topic.
     """
     broker.create_topic("bank.payments", 1)
-    with pytest.raises(SpecError, match=r"no topic bank\.paymets") as told:
-        found(broker, Topics(("bank.paymets",)))
-    assert "Is bank.payments meant? " in told.value.do
-    assert "auto.create.topics.enable" in told.value.do
+    with pytest.raises(SpecError, match=r"no topic bank\.paymets") as caught:
+        discover_quietly(broker, Topics(("bank.paymets",)))
+    assert "Is bank.payments meant? " in caught.value.do
+    assert "auto.create.topics.enable" in caught.value.do
     assert "bank.paymets" not in broker.names()
-    with pytest.raises(SpecError) as told:
-        found(broker, Topics(("entirely-other",)))
-    assert told.value.do.startswith("Fix the topic's name or the cluster's address (")
-    assert "TOPIC and --bootstrap" in told.value.do
+    with pytest.raises(SpecError) as caught:
+        discover_quietly(broker, Topics(("entirely-other",)))
+    assert caught.value.do.startswith("Fix the topic's name or the cluster's address (")
+    assert "TOPIC and --bootstrap" in caught.value.do
 
 
 def test_at_most_two_near_names_are_told_for_each(broker: MemoryBroker) -> None:
@@ -233,7 +233,7 @@ def test_at_most_two_near_names_are_told_for_each(broker: MemoryBroker) -> None:
         broker.create_topic(name, 1)
     for missing in (("orders-v",), ("orders-v", "orders-v.")):
         with pytest.raises(SpecError, match=r"Is orders-v\d or orders-v\d meant\? Fix "):
-            found(broker, Topics(missing))
+            discover_quietly(broker, Topics(missing))
 
 
 def test_names_that_are_not_told_hide_no_missing_topic(
@@ -248,4 +248,4 @@ def test_names_that_are_not_told_hide_no_missing_topic(
 
     monkeypatch.setattr(broker, "names", silent)
     with pytest.raises(SpecError, match="no topic c"):
-        found(broker, Topics(("c",)))
+        discover_quietly(broker, Topics(("c",)))

@@ -23,11 +23,11 @@ from tests.source.enumerator.logs import (
     TOPIC,
     Event,
     ShortChunks,
-    alone,
     healthy,
     logs,
     offset,
     plan,
+    resolve_alone,
     write,
 )
 from windrow.ingest.errors import DataLossError
@@ -63,12 +63,12 @@ def read(broker: MemoryBroker, planned: Plan) -> list[tuple[TopicPartition, int]
 
 def assert_tiled(plans: Sequence[Plan]) -> None:
     """Per topic-partition each window begins where the one before ended, and none is negative."""
-    for before, after in pairwise(plans):
-        assert before.stop == after.start
+    for earlier, later in pairwise(plans):
+        assert earlier.stop == later.start
         assert all(
-            low.offset <= high.offset for low, high in between(after.start, after.stop).values()
+            low.offset <= high.offset for low, high in between(later.start, later.stop).values()
         )
-        assert all(after.stop.cut(m.tp) is not None for m in after.start.marks)
+        assert all(later.stop.cut(m.tp) is not None for m in later.start.marks)
 
 
 @TILES
@@ -122,9 +122,9 @@ def test_retention_in_between_is_an_error_or_harmless(
     broker.create_topic(TOPIC, len(partitions))
     tps = [TopicPartition(TOPIC, i) for i in range(len(partitions))]
     written = [
-        (tp, *seen)
+        (tp, *visible)
         for tp, events in zip(tps, partitions, strict=True)
-        for seen in write(broker, tp, events)
+        for visible in write(broker, tp, events)
     ]
     for hour in data.draw(st.permutations(HOURS)):
         if data.draw(st.integers(0, 3)) == 0:
@@ -149,8 +149,8 @@ def test_a_topic_that_joins_is_read_whole(
     broker, ledger, joins = ShortChunks(), open_ledger(fresh(folder)), TopicPartition("joins", 0)
     broker.create_topic(TOPIC, 1)
     write(broker, TopicPartition(TOPIC, 0), old)
-    before = data.draw(st.lists(st.sampled_from(HOURS[:-1]), min_size=1, unique=True))
-    for hour in before:
+    frozen_hours = data.draw(st.lists(st.sampled_from(HOURS[:-1]), min_size=1, unique=True))
+    for hour in frozen_hours:
         plan(broker, ledger, hour)
     broker.create_topic(joins.topic, 1)
     visible = write(broker, joins, new)
@@ -159,13 +159,17 @@ def test_a_topic_that_joins_is_read_whole(
         plan(broker, ledger, hour, pattern)
     plans = [plan(broker, ledger, hour) for hour in HOURS]
     assert_tiled(plans)
-    begin = offset(alone(broker, LABELS[0], source=pattern), joins)
+    begin = offset(resolve_alone(broker, LABELS[0], source=pattern), joins)
     end = offset(plans[-1].stop, joins)
     assert begin is not None
     assert end is not None
-    read_of = Counter(at for p in plans for tp, at in read(broker, p) if tp == joins)
+    read_of = Counter(
+        read_offset for p in plans for tp, read_offset in read(broker, p) if tp == joins
+    )
     assert read_of == Counter(o for o, _ in visible if begin <= o < end)
-    assert not read_of or min(h for h in HOURS if plans[h].stop.by_tp().get(joins)) > max(before)
+    assert not read_of or min(h for h in HOURS if plans[h].stop.by_tp().get(joins)) > max(
+        frozen_hours
+    )
 
 
 def test_a_partition_that_appears_later_is_read_from_0_by_one_window(folder: Path) -> None:

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.source.enumerator.logs import FIRST, LABELS, START, alone
+from tests.source.enumerator.logs import FIRST, LABELS, START, resolve_alone
 from windrow.ingest.errors import CutOffError
 from windrow.ingest.model.boundary import Boundary, Mark, TopicPartition, TopicSeen
 from windrow.ingest.model.source import (
@@ -64,11 +64,13 @@ def batch(
     broker: MemoryBroker,
     lower: Boundary,
     label: int,
-    most: int | None = None,
+    max_records: int | None = None,
     on_loss: OnLoss = "fail",
 ) -> Boundary | None:
     """The end of the next batch, as it would be frozen."""
-    cut = next_batch(broker, Source(NAMES, Earliest(), on_loss=on_loss), lower, label, most, 1)
+    cut = next_batch(
+        broker, Source(NAMES, Earliest(), on_loss=on_loss), lower, label, max_records, 1
+    )
     return None if cut is None else clamped(cut, lower, None)
 
 
@@ -77,14 +79,14 @@ def test_where_a_batch_takes_nothing_the_older_witness_stays(broker: MemoryBroke
     was cut off meanwhile.
     """
     broker.create_topic("other")
-    other = TopicPartition("other", 0)
+    other_tp = TopicPartition("other", 0)
     source = Source(Topics(("other", T0.topic)), Earliest())
     lower = first_boundary(broker, source, 0)
     first = next_batch(broker, source, lower, 1, None, 1)
     assert first is not None
     broker.truncate(T0, 10)
     fill(broker, 10)
-    broker.produce(other, b"")
+    broker.produce(other_tp, b"")
     second = next_batch(broker, source, first, 2, None, 1)
     assert second is not None
     assert [
@@ -118,13 +120,13 @@ def test_an_end_below_the_lower_neighbour_is_no_empty_window(broker: MemoryBroke
     """Of hours too: refused; under skip it cuts where the neighbour does, with the
     neighbour's witness.
     """
-    lower = alone(broker, LABELS[1])
+    lower = resolve_alone(broker, LABELS[1])
     assert (lower.marks[0].offset, lower.marks[0].leader_epoch) == (20, 1)
     broker.truncate(T0, 15)
     with pytest.raises(CutOffError, match="ends at offset 15 now, below 20"):
-        alone(broker, LABELS[2], lower)
+        resolve_alone(broker, LABELS[2], lower)
     skipping = clamped(
-        alone(broker, LABELS[2], lower, source=Source(NAMES, on_loss="skip")), lower, None
+        resolve_alone(broker, LABELS[2], lower, source=Source(NAMES, on_loss="skip")), lower, None
     )
     assert (skipping.marks[0].offset, skipping.marks[0].how, skipping.marks[0].leader_epoch) == (
         20,
@@ -184,8 +186,8 @@ def test_no_witness_tells_of_a_loss_where_nothing_was_lost(steps: list[tuple[str
     broker, clock = MemoryBroker(), 0
     broker.create_topic(T0.topic)
     batches, hours = [first_boundary(broker, Source(NAMES, Earliest()), 0)], list[Boundary]()
-    for what, n in steps:
-        match what:
+    for step, n in steps:
+        match step:
             case "fill":
                 fill(broker, n, clock)
             case "elect":
@@ -203,7 +205,7 @@ def test_no_witness_tells_of_a_loss_where_nothing_was_lost(steps: list[tuple[str
                 source = Source(NAMES, AtLabel())
                 hours.append(
                     clamped(
-                        alone(broker, FIRST + timedelta(hours=clock), lower, None, source),
+                        resolve_alone(broker, FIRST + timedelta(hours=clock), lower, None, source),
                         lower,
                         None,
                     )

@@ -16,13 +16,13 @@ def hour(n: int) -> datetime:
 
 def mark(
     offset: int,
-    how: How = "settled",
+    origin: How = "settled",
     epoch: int | None = None,
     partition: int = 0,
     topic: str = "t",
 ) -> Mark:
     """A mark of topic t's partition 0, unless it says otherwise."""
-    return Mark(topic, partition, offset, how, epoch)
+    return Mark(topic, partition, offset, origin, epoch)
 
 
 def boundary(
@@ -30,7 +30,7 @@ def boundary(
     *marks: Mark,
     seen: dict[str, int] | None = None,
     start_marks: tuple[Mark, ...] = (),
-    **other: str,
+    **ids: str,
 ) -> Boundary:
     """A boundary that has seen the partitions of its marks and no others, unless `seen`
     says how many; topic x has the id `id-x`.
@@ -39,6 +39,6 @@ def boundary(
         seen or {}
     )
     topics = [
-        TopicSeen(topic, other.get(topic, f"id-{topic}"), count) for topic, count in counts.items()
+        TopicSeen(topic, ids.get(topic, f"id-{topic}"), count) for topic, count in counts.items()
     ]
-    return Boundary.of(label, other.get("cluster", "c"), topics, marks, start_marks)
+    return Boundary.of(label, ids.get("cluster", "c"), topics, marks, start_marks)

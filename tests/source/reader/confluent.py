@@ -58,13 +58,13 @@ class ConfluentFetcher:
         )
         self._consumer.assign([KafkaPartition(start.topic, start.partition, start.offset, **epoch)])
 
-    def poll(self, wanted: int, stop: int) -> Fetched:
+    def poll(self, max_messages: int, stop: int) -> Fetched:
         """See `fetching.Fetcher.poll`.
 
         `consume(n, timeout)` with a timeout would wait for all n messages: with large
         ones that gathers more than the queue's bound, too.
         """
-        messages = self._consumer.consume(min(wanted, _AT_ONCE), 0) or self._consumer.consume(
+        messages = self._consumer.consume(min(max_messages, _AT_ONCE), 0) or self._consumer.consume(
             1, WAIT_SECONDS
         )
         events = []
@@ -72,12 +72,18 @@ class ConfluentFetcher:
             events = [(error, _offset(m)) for m in messages if (error := m.error()) is not None]
             messages = [m for m in messages if m.error() is None]
         self._last = None if events else _last(messages) or self._last
-        here = self._consumer.position([KafkaPartition(self._tp.topic, self._tp.partition)])[
+        next_offset = self._consumer.position([KafkaPartition(self._tp.topic, self._tp.partition)])[
             0
         ].offset
         # else it may be that of the read before
-        self._begun = self._begun or bool(messages or events) or here < 0
-        position = max(here, _offset(messages[-1]) + 1) if messages else here if self._begun else -1
+        self._begun = self._begun or bool(messages or events) or next_offset < 0
+        position = (
+            max(next_offset, _offset(messages[-1]) + 1)
+            if messages
+            else next_offset
+            if self._begun
+            else -1
+        )
         if messages and _offset(messages[-1]) >= stop:
             messages = [m for m in messages if _offset(m) < stop]
         return Fetched(len(messages), position, events, self._batch(messages))
@@ -130,11 +136,11 @@ def _headers_of(messages: Sequence[Message]) -> list[HeaderList | None]:
     No message is asked twice: the second time it gives what it had made of such headers
     by then, and whoever looks at that crashes.
     """
-    found: list[HeaderList | None] = []
+    headers: list[HeaderList | None] = []
     answers = map(Message.headers, messages)
-    while len(found) < len(messages):
+    while len(headers) < len(messages):
         try:
-            found.extend(cast("Iterator[HeaderList | None]", answers))  # up to the one that fails
+            headers.extend(cast("Iterator[HeaderList | None]", answers))  # up to the one that fails
         except (SystemError, UnicodeDecodeError):
-            found.append(UNREADABLE_HEADERS)
-    return found
+            headers.append(UNREADABLE_HEADERS)
+    return headers

@@ -86,12 +86,12 @@ def test_any_messages(
     sizes = [len(key or b"") + len(value or b"") for key, value, _, _ in messages]
     assert byte_ends(batch).tolist() == np.cumsum(sizes).tolist()
     assert byte_ends(batch.slice(1)).tolist() == np.cumsum(sizes[1:]).tolist()
-    told = [
+    header_sizes = [
         sum(len(name.encode()) + len(value or b"") for name, value in headers or [])
         for _, _, headers, _ in messages
     ]
-    assert header_ends(batch).tolist() == np.cumsum(told).tolist()
-    assert header_ends(batch.slice(1)).tolist() == np.cumsum(told[1:]).tolist()
+    assert header_ends(batch).tolist() == np.cumsum(header_sizes).tolist()
+    assert header_ends(batch.slice(1)).tolist() == np.cumsum(header_sizes[1:]).tolist()
 
 
 @pytest.mark.parametrize(

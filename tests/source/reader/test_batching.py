@@ -29,12 +29,15 @@ def test_rows_stay_in_order_and_within_the_bounds(
             pa.record_batch({"size": pa.array(sizes, pa.int64())}), np.cumsum(sizes)
         )
     out += gatherer.rest()
-    found = [batch.column("size").to_pylist() for batch in out]
-    assert [size for sizes in found for size in sizes] == [
+    sizes_of_batches = [batch.column("size").to_pylist() for batch in out]
+    assert [size for sizes in sizes_of_batches for size in sizes] == [
         size for sizes in batches for size in sizes
     ]
-    assert all(len(sizes) == 1 or sum(sizes) <= bytes_max for sizes in found)
-    assert all(0 < len(sizes) <= rows_max for sizes in found)
-    full = pairwise(found)
-    assert all(len(sizes) == rows_max or sum(sizes) + after[0] > bytes_max for sizes, after in full)
+    assert all(len(sizes) == 1 or sum(sizes) <= bytes_max for sizes in sizes_of_batches)
+    assert all(0 < len(sizes) <= rows_max for sizes in sizes_of_batches)
+    full = pairwise(sizes_of_batches)
+    assert all(
+        len(sizes) == rows_max or sum(sizes) + next_sizes[0] > bytes_max
+        for sizes, next_sizes in full
+    )
     assert not list(gatherer.rest())

@@ -32,7 +32,7 @@ from windrow.ingest.model.plan import Split
 from windrow.ingest.ports.reader import ReadPlan
 from windrow.ingest.settings.secrets import InEnvironment
 from windrow.ingest.source.reader import cursor as cursors
-from windrow.ingest.source.reader.cursor import Cursor, LogLimits, believed
+from windrow.ingest.source.reader.cursor import Cursor, LogLimits, ask_believable
 from windrow.ingest.source.reader.fetching import (
     WAIT_SECONDS,
     Fetched,
@@ -47,9 +47,9 @@ SPLIT = Split("t", 0, 10, 20)
 PLAN = ReadPlan("c", {"t": "id"}, "fail")
 
 
-def gone() -> None:
-    what = "topic t is gone"
-    raise IdentityError(what, "read", "Look.", "t")
+def raise_gone() -> None:
+    message = "topic t is gone"
+    raise IdentityError(message, "read", "Look.", "t")
 
 
 CLIENT = {"group.id": "g", "auto.offset.reset": "error", "log_level": 0}
@@ -81,7 +81,7 @@ class Script:
     def begin(self, start: Start, on_error: OnError) -> bool:
         return False
 
-    def poll(self, wanted: int, stop: int) -> Fetched:
+    def poll(self, max_messages: int, stop: int) -> Fetched:
         if not self.steps:
             raise ScriptOverError
         step = self.steps.pop(0)
@@ -110,14 +110,14 @@ def truncated(text: str = "") -> Fetched:
     """How the client tells of a log that was cut off;
     `tests/integration/test_truncation.py` hears it of a real one.
     """
-    what = (
+    message = (
         "Partition log truncation detected at offset 10 (leader epoch 3): broker end offset is 7"
         f" (offset leader epoch 3){text}"
     )
     return event(
         KafkaError(
             KafkaError._AUTO_OFFSET_RESET,
-            f"{what}. Reset to INVALID.: Local: Partition log truncation detected (broker 1)",
+            f"{message}. Reset to INVALID.: Local: Partition log truncation detected (broker 1)",
         )
     )
 
@@ -145,7 +145,7 @@ def skipped() -> list[tuple[int, int]]:
 def reads(request: pytest.FixtureRequest, skipped: list[tuple[int, int]]) -> Reads:
     """A cursor over a script, of the right topic, impatient: a loss ends it, or is skipped."""
 
-    def made(
+    def make_cursor(
         script: Script, split: Split = SPLIT, properties: Mapping[str, Any] = CLIENT
     ) -> Cursor:
         def skip(start: int, stop: int) -> None:
@@ -155,7 +155,7 @@ def reads(request: pytest.FixtureRequest, skipped: list[tuple[int, int]]) -> Rea
             script, properties, split, 0, lambda: None, skip if request.param == "skip" else None
         )
 
-    return made
+    return make_cursor
 
 
 fails = pytest.mark.parametrize("reads", ["fail"], indirect=True)
@@ -182,7 +182,7 @@ def test_errors_end_the_read_by_what_they_mean(code: int, kind: type[WindrowErro
     the client skips is passed over in silence.
     """
     with pytest.raises(kind) as ended:
-        play(Cursor(Script(event(code)), CLIENT, SPLIT, 60, gone))
+        play(Cursor(Script(event(code)), CLIENT, SPLIT, 60, raise_gone))
     assert ended.value.topic == "t"
 
 
@@ -191,7 +191,7 @@ def test_errors_end_the_read_by_what_they_mean(code: int, kind: type[WindrowErro
 )
 def test_what_the_client_retries_is_waited_for(code: int) -> None:
     """A broken connection or a moving leader moves nothing and ends nothing."""
-    play(cursor := Cursor(Script(event(code, 15)), CLIENT, SPLIT, 60, gone))
+    play(cursor := Cursor(Script(event(code, 15)), CLIENT, SPLIT, 60, raise_gone))
     assert cursor.position == 10
 
 
@@ -201,7 +201,7 @@ def test_the_end_of_the_log_says_how_far_it_was_passed(limits: list[LogLimits | 
     """
     script = Script(event(KafkaError._PARTITION_EOF, 15), passed(12))
     limits.append(LogLimits(0, 30))
-    play(cursor := Cursor(script, CLIENT, SPLIT, 60, gone))
+    play(cursor := Cursor(script, CLIENT, SPLIT, 60, raise_gone))
     assert cursor.position == 15
 
 
@@ -210,7 +210,7 @@ def test_what_came_begins_the_stall_limit_anew(monkeypatch: pytest.MonkeyPatch) 
     clock = iter([0.0, 61.0, 120.0])
     monkeypatch.setattr(cursors, "time", SimpleNamespace(monotonic=lambda: next(clock)))
     script = Script(passed(10), passed(12), passed(12), passed(12))
-    play(cursor := Cursor(script, CLIENT, SPLIT, 60, gone))
+    play(cursor := Cursor(script, CLIENT, SPLIT, 60, raise_gone))
     assert list(clock) == []
     assert cursor.position == 12
 
@@ -276,18 +276,18 @@ def test_what_is_still_there_is_read_before_the_rest_is_skipped(
 
 
 @skips
-@pytest.mark.parametrize("lost", [False, True])
+@pytest.mark.parametrize("is_lost", [False, True])
 def test_a_client_that_has_lost_offsets_is_not_kept(
-    reads: Reads, limits: list[LogLimits | None], lost: bool
+    reads: Reads, limits: list[LogLimits | None], is_lost: bool
 ) -> None:
     """The next split takes one that came to its stop without an error: another may stand still."""
     limits += [LogLimits(15, 30)]
-    script = Script(*([event(KafkaError.OFFSET_OUT_OF_RANGE)] if lost else []), passed(20))
+    script = Script(*([event(KafkaError.OFFSET_OUT_OF_RANGE)] if is_lost else []), passed(20))
     with keeping():
         play(cursor := reads(script))
         assert cursor.position == 20
         cursor.close()
-        assert script.closed == (2 if lost else 0)
+        assert script.closed == (2 if is_lost else 0)
 
 
 @skips
@@ -526,8 +526,8 @@ def test_answers_about_a_small_end_are_some_time_apart(monkeypatch: pytest.Monke
     """
     waited = list[float]()
     monkeypatch.setattr("time.sleep", waited.append)
-    assert believed(lambda: LogLimits(0, 7), 5, 10, 0.25) == LogLimits(0, 7)
+    assert ask_believable(lambda: LogLimits(0, 7), 5, 10, 0.25) == LogLimits(0, 7)
     assert waited == [0.25] * (TIMES - 1)
     waited.clear()
-    assert believed(lambda: LogLimits(6, 7), 5, 10, 0.25) == LogLimits(6, 7)
+    assert ask_believable(lambda: LogLimits(6, 7), 5, 10, 0.25) == LogLimits(6, 7)
     assert waited == []

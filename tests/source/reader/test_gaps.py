@@ -17,11 +17,11 @@ def test_gaps_are_the_runs_without_a_message(offsets: set[int], cut: int) -> Non
     """Whatever the batches, the gaps are exactly the runs of two and more offsets
     without a visible message, up to the bound.
     """
-    stop, seen, gaps = 301, sorted(offsets), Gaps(0)
-    for first in range(0, len(seen), cut):
-        gaps.add_visible(np.array(seen[first : first + cut], np.int64))
+    stop, offsets_in_order, gaps = 301, sorted(offsets), Gaps(0)
+    for first in range(0, len(offsets_in_order), cut):
+        gaps.add_visible(np.array(offsets_in_order[first : first + cut], np.int64))
     gaps.add_end(stop)
-    edges = [-1, *seen, stop]
+    edges = [-1, *offsets_in_order, stop]
     runs = [(a + 1, b) for a, b in pairwise(edges) if b - a > 2]
     assert gaps.ranges == runs[:GAPS_MAX]
 
@@ -56,13 +56,13 @@ def test_what_is_gone_is_no_gap() -> None:
     assert gaps.ranges == [(2, 5), (10**12, 10**12 + 3)]
 
 
-@pytest.mark.parametrize(("end", "found"), [(10, []), (11, []), (12, [(10, 12)])])
-def test_a_gap_at_the_end_is_two_offsets(end: int, found: list[tuple[int, int]]) -> None:
+@pytest.mark.parametrize(("end", "expected_gaps"), [(10, []), (11, []), (12, [(10, 12)])])
+def test_a_gap_at_the_end_is_two_offsets(end: int, expected_gaps: list[tuple[int, int]]) -> None:
     """One is a transaction's marker, which needs no look; two may be anything.
 
     Between messages it is the same.
     """
-    gaps, between = Gaps(10), Gaps(10)
+    gaps, visible_gaps = Gaps(10), Gaps(10)
     gaps.add_end(end)
-    between.add_visible(np.array([end], np.int64))
-    assert gaps.ranges == between.ranges == found
+    visible_gaps.add_visible(np.array([end], np.int64))
+    assert gaps.ranges == visible_gaps.ranges == expected_gaps

@@ -11,7 +11,7 @@ from confluent_kafka import libversion
 
 from windrow.ingest.errors import SpecError
 from windrow.ingest.kafka import capi
-from windrow.ingest.kafka.capi import KNOWN, MessageHead
+from windrow.ingest.kafka.capi import KNOWN_VERSIONS, MessageHead
 from windrow.ingest.source.reader.fetching import Start
 from windrow.ingest.source.reader.librdkafka import connect
 
@@ -26,15 +26,15 @@ def new_process() -> Iterator[None]:
 
 def refused() -> str:
     """Why no client can be made."""
-    with pytest.raises(SpecError) as why:
+    with pytest.raises(SpecError) as caught:
         connect({}, Start("t", 0, 10, None), lambda _: None)
-    assert "Install confluent-kafka's own wheel" in why.value.do
-    return why.value.what
+    assert "Install confluent-kafka's own wheel" in caught.value.do
+    return caught.value.what
 
 
 def test_the_version_of_the_tests_is_a_tried_one() -> None:
     """Whoever allows another librdkafka in pyproject.toml has to name it."""
-    assert libversion()[1] >> 8 in KNOWN
+    assert libversion()[1] >> 8 in KNOWN_VERSIONS
 
 
 def test_a_library_that_cannot_be_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -51,7 +51,7 @@ def test_a_library_without_the_functions(monkeypatch: pytest.MonkeyPatch) -> Non
 
 def test_a_version_that_nobody_tried(monkeypatch: pytest.MonkeyPatch) -> None:
     """A newer library is not trusted because it still looks alike."""
-    monkeypatch.setattr(capi, "KNOWN", range(0x030000, 0x030100))
+    monkeypatch.setattr(capi, "KNOWN_VERSIONS", range(0x030000, 0x030100))
     assert f"librdkafka {libversion()[0]} (0x{libversion()[1]:08x}) is not among" in refused()
 
 

@@ -52,10 +52,13 @@ def read(kafka: str, broker: KafkaBroker) -> Read:
     """Read a range by one way."""
 
     def read(
-        way: str, tp: TopicPartition, start: int, stop: int, **bounds: int
+        client_name: str, tp: TopicPartition, start: int, stop: int, **bounds: int
     ) -> tuple[list[pa.RecordBatch], ReadSummary]:
         reader = KafkaReader(
-            consumer_properties(kafka, {}), plan_of(broker, tp), fetching=WAYS[way], **bounds
+            consumer_properties(kafka, {}),
+            plan_of(broker, tp),
+            fetching=WAYS[client_name],
+            **bounds,
         )
         return gathered(reader, Split(tp.topic, tp.partition, start, stop))
 
@@ -65,8 +68,8 @@ def read(kafka: str, broker: KafkaBroker) -> Read:
 # --------------------------------------------------------------------------------------------------
 
 
-def blob(dice: random.Random, most: int) -> bytes | None:
-    return None if dice.random() < 0.2 else dice.randbytes(dice.randint(0, most))
+def blob(dice: random.Random, max_size: int) -> bytes | None:
+    return None if dice.random() < 0.2 else dice.randbytes(dice.randint(0, max_size))
 
 
 def headers(dice: random.Random) -> Headers:
@@ -74,7 +77,7 @@ def headers(dice: random.Random) -> Headers:
     return tuple((dice.choice(("", "a", "ü", "trace-id")), blob(dice, 20)) for _ in range(count))
 
 
-def messages(dice: random.Random, most: int) -> list[Sent]:
+def messages(dice: random.Random, max_count: int) -> list[Sent]:
     size = dice.choice((10, 200, 2000, 20_000))
     return [
         Sent(
@@ -83,7 +86,7 @@ def messages(dice: random.Random, most: int) -> list[Sent]:
             dice.randint(-10_000, 10_000),
             headers(dice),
         )
-        for _ in range(dice.randint(1, most))
+        for _ in range(dice.randint(1, max_count))
     ]
 
 
@@ -132,18 +135,19 @@ def test_both_ways_give_the_same(
                 "rows_max": dice.choice((1, 9, 1000)),
                 "bytes_max": dice.choice((1000, 100_000, MIB)),
             }
-            (ours, our_summary), (theirs, their_summary) = (
-                read(way, tp, start, stop, **bounds) for way in ("librdkafka", "confluent")
+            (our_batches, our_summary), (their_batches, their_summary) = (
+                read(client_name, tp, start, stop, **bounds)
+                for client_name in ("librdkafka", "confluent")
             )
-            assert seen(ours) == logs.seen(tp, start, stop)
+            assert seen(our_batches) == logs.seen(tp, start, stop)
             # how far beyond is the client's own
             assert replace(our_summary, next_offset=stop) == replace(
                 their_summary, next_offset=stop
             )
-            assert len(ours) == len(theirs)
-            for one, other in zip(ours, theirs, strict=True):
-                one.validate(full=True)
-                assert one.equals(other, check_metadata=True)
+            assert len(our_batches) == len(their_batches)
+            for our_batch, their_batch in zip(our_batches, their_batches, strict=True):
+                our_batch.validate(full=True)
+                assert our_batch.equals(their_batch, check_metadata=True)
 
 
 def test_a_message_of_16_megabytes(logs: Logs, read: Read, dice: random.Random) -> None:
@@ -167,21 +171,23 @@ class Produced(ctypes.Structure):
 def send_header(bootstrap: str, topic: str, name: bytes) -> None:
     """A message with a header that confluent-kafka's producer would not send."""
     api = library()
-    conf, why = api.conf_new(), ctypes.create_string_buffer(512)
-    api.conf_set(conf, b"bootstrap.servers", bootstrap.encode(), why, 512)
-    client = api.new(PRODUCER, conf, why, 512)
+    conf, error_buffer = api.conf_new(), ctypes.create_string_buffer(512)
+    api.conf_set(conf, b"bootstrap.servers", bootstrap.encode(), error_buffer, 512)
+    client = api.new(PRODUCER, conf, error_buffer, 512)
     memory = [ctypes.create_string_buffer(text) for text in (topic.encode(), name, b"1")]
-    at = [ctypes.addressof(m) for m in memory]
-    asked = (Produced * 4)()
-    for n, (kind, words) in enumerate([(1, at[:1]), (3, [0]), (7, [2]), (9, [at[1], at[2], 1])]):
-        asked[n].kind = kind
-        asked[n].words[: len(words)] = words
+    addresses = [ctypes.addressof(m) for m in memory]
+    arguments = (Produced * 4)()
+    for n, (kind, words) in enumerate(
+        [(1, addresses[:1]), (3, [0]), (7, [2]), (9, [addresses[1], addresses[2], 1])]
+    ):
+        arguments[n].kind = kind
+        arguments[n].words[: len(words)] = words
     native = api.library
     native.rd_kafka_produceva.restype, native.rd_kafka_produceva.argtypes = (
         ctypes.c_void_p,
         (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t),
     )
-    assert native.rd_kafka_produceva(client, asked, 4) is None
+    assert native.rd_kafka_produceva(client, arguments, 4) is None
     native.rd_kafka_flush.argtypes = (ctypes.c_void_p, ctypes.c_int)
     assert native.rd_kafka_flush(client, 30_000) == 0
     api.destroy_flags(client, 0)
@@ -193,25 +199,27 @@ def test_a_header_whose_name_is_not_utf_8(kafka: str, logs: Logs, read: Read) ->
     produce.produce(kafka, tp.topic, [produce.Put(b"v", headers=[("a", b"1")])])
     send_header(kafka, tp.topic, b"\xff\xfe")
     produce.produce(kafka, tp.topic, [produce.Put(b"v", headers=[("a", b"1")])])
-    (ours,), (theirs,) = (read(way, tp, 0, 3)[0] for way in ("librdkafka", "confluent"))
-    assert [[h["key"] for h in row["headers"]] for row in ours.to_pylist()] == [
+    (our_batch,), (their_batch,) = (
+        read(client_name, tp, 0, 3)[0] for client_name in ("librdkafka", "confluent")
+    )
+    assert [[h["key"] for h in row["headers"]] for row in our_batch.to_pylist()] == [
         ["a"],
         [UNREADABLE],
         ["a"],
     ]
-    assert ours.equals(theirs)
+    assert our_batch.equals(their_batch)
 
 
 # --------------------------------------------------------------------------------------------------
 
 
 def hear(
-    way: str, properties: dict[str, Any], enough: Callable[[list[KafkaError]], bool]
+    client_name: str, properties: dict[str, Any], enough: Callable[[list[KafkaError]], bool]
 ) -> list[KafkaError]:
     """What a client says until that is enough."""
     heard: list[KafkaError] = []
     deadline = time.monotonic() + 30
-    with closing(WAYS[way](properties, Start("t", 0, 0, None), heard.append)) as fetcher:
+    with closing(WAYS[client_name](properties, Start("t", 0, 0, None), heard.append)) as fetcher:
         while not enough(heard):
             assert time.monotonic() < deadline, heard
             fetcher.poll(10, 10)
@@ -228,16 +236,18 @@ def test_errors_of_the_connection_are_heard() -> None:
     handler.emit = lines.append  # type: ignore[method-assign]
     LOG.addHandler(handler)
     try:
-        said = {
-            way: {
+        errors_by_client = {
+            client_name: {
                 (e.code(), e.str().split(":")[0])
-                for e in hear(way, properties, lambda heard: len({e.code() for e in heard}) > 1)
+                for e in hear(
+                    client_name, properties, lambda heard: len({e.code() for e in heard}) > 1
+                )
             }
-            for way in WAYS
+            for client_name in WAYS
         }
     finally:
         LOG.removeHandler(handler)
-    assert said["librdkafka"] == said["confluent"]
+    assert errors_by_client["librdkafka"] == errors_by_client["confluent"]
     ours = [line.getMessage() for line in lines if "FAIL" in line.getMessage()]
     assert len(ours) >= 2, "one of either client"
     assert all(line.startswith("FAIL [me#consumer-") for line in ours)
@@ -251,7 +261,7 @@ def test_a_client_without_a_listener_prints_nothing(capfd: pytest.CaptureFixture
 
 
 @pytest.mark.parametrize(
-    "wrong",
+    "wrong_properties",
     [
         {"fetch.min.bytes": "many"},
         {"no.such.property": 1},
@@ -259,29 +269,31 @@ def test_a_client_without_a_listener_prints_nothing(capfd: pytest.CaptureFixture
         {"fetch.max.bytes": 1},
     ],
 )
-def test_properties_that_cannot_be_used(wrong: dict[str, Any]) -> None:
+def test_properties_that_cannot_be_used(wrong_properties: dict[str, Any]) -> None:
     """Refused in the same words, whether one is wrong by itself or with the others; and
     nothing is left of the client.
     """
-    properties = consumer_properties("127.0.0.1:1", {}) | {"security.protocol": "SSL"} | wrong
-    said = []
-    for way in WAYS:
+    properties = (
+        consumer_properties("127.0.0.1:1", {}) | {"security.protocol": "SSL"} | wrong_properties
+    )
+    errors = []
+    for client_name in WAYS:
         with pytest.raises(KafkaException) as refused:
-            WAYS[way](properties, Start("t", 0, 0, None), lambda _: None)
-        said.append(
+            WAYS[client_name](properties, Start("t", 0, 0, None), lambda _: None)
+        errors.append(
             (
                 refused.value.args[0].code(),
                 refused.value.args[0].str().removeprefix("Failed to create consumer: "),
             )
         )
-    assert said[0] == said[1]
+    assert errors[0] == errors[1]
 
 
 def test_a_fatal_error_is_an_event() -> None:
     """A client that can't go on says so between messages, where it ends the read: not
     as an error of the connection, which would pass.
     """
-    fetcher = made(consumer_properties("127.0.0.1:1", {}))
+    fetcher = make_fetcher(consumer_properties("127.0.0.1:1", {}))
     library = fetcher.api.library
     library.rd_kafka_test_fatal_error.argtypes = (ctypes.c_void_p, ctypes.c_int, ctypes.c_char_p)
     library.rd_kafka_test_fatal_error(
@@ -301,7 +313,7 @@ def test_a_fatal_error_is_an_event() -> None:
 # --------------------------------------------------------------------------------------------------
 
 
-def made(
+def make_fetcher(
     properties: dict[str, Any], start: Start | None = None, listen: OnError = lambda _: None
 ) -> LibrdkafkaFetcher:
     fetcher = connect(properties, start or Start("t", 0, 0, None), listen)
@@ -314,7 +326,9 @@ def fetcher(kafka: str, logs: Logs) -> Iterator[LibrdkafkaFetcher]:
     """On three messages."""
     tp = logs.partition()
     logs.send(tp, *some(3))
-    with closing(made(consumer_properties(kafka, {}), Start(tp.topic, 0, 0, None))) as fetcher:
+    with closing(
+        make_fetcher(consumer_properties(kafka, {}), Start(tp.topic, 0, 0, None))
+    ) as fetcher:
         yield fetcher
 
 
@@ -397,7 +411,7 @@ def test_an_interrupt_while_closing(monkeypatch: pytest.MonkeyPatch, where: str)
     """1 Ctrl-C comes while the library closes. 2 It is raised behind that call. 3 Who
     closes again gives nothing back twice.
     """
-    fetcher = made(consumer_properties("127.0.0.1:1", {}))
+    fetcher = make_fetcher(consumer_properties("127.0.0.1:1", {}))
     api, called = fetcher.api, list[str]()
 
     def interrupted(name: str, call: Callable[..., Any]) -> Callable[..., Any]:
@@ -424,7 +438,7 @@ def test_a_client_that_cannot_be_assigned_is_given_back(monkeypatch: pytest.Monk
     more than what others may begin meanwhile.
     """
     properties = consumer_properties("127.0.0.1:1", {})
-    made(properties).close()
+    make_fetcher(properties).close()
     threads = psutil.Process().num_threads()
     api = library()
     monkeypatch.setattr(api, "assign", lambda *_: KafkaError._FATAL)
@@ -463,7 +477,7 @@ def test_many_splits_leave_nothing_behind(
         fetching=WAYS["librdkafka"],
         rows_max=1000,
     )
-    here = psutil.Process()
+    this_process = psutil.Process()
 
     def some_splits(count: int) -> tuple[int, int, float]:
         for _ in range(count):
@@ -481,7 +495,11 @@ def test_many_splits_leave_nothing_behind(
                 )
         gc.collect()
         ctypes.CDLL(None).malloc_trim(0)  # else glibc may hold what others have freed
-        return here.num_threads(), here.num_fds(), here.memory_info().rss / MIB
+        return (
+            this_process.num_threads(),
+            this_process.num_fds(),
+            this_process.memory_info().rss / MIB,
+        )
 
     threads, files, memory = some_splits(30)
     count = (60, 1000)[part]

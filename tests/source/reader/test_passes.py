@@ -51,7 +51,7 @@ class FakeLibrary:
     as long as it lives.
     """
 
-    sent: Sequence[Sent]
+    sent_messages: Sequence[Sent]
     destroyed: list[int] = field(default_factory=list)
     heads: list[MessageHead] = field(default_factory=list)
     memory: list[Any] = field(default_factory=list)
@@ -68,7 +68,7 @@ class FakeLibrary:
     }
 
     def __post_init__(self) -> None:
-        for message in self.sent:
+        for message in self.sent_messages:
             self.heads.append(
                 MessageHead(
                     message.err,
@@ -95,43 +95,43 @@ class FakeLibrary:
         self.memory.append(ctypes.create_string_buffer(content))
         return ctypes.addressof(self.memory[-1])
 
-    def of(self, address: int) -> Sent:
-        return self.sent[self.addresses.index(address)]
+    def message_at(self, address: int) -> Sent:
+        return self.sent_messages[self.addresses.index(address)]
 
     def message_timestamp(self, address: int, kind: int) -> int:
-        ctypes.c_int32.from_address(kind).value = self.of(address).stamp[0]
-        return self.of(address).stamp[1]
+        ctypes.c_int32.from_address(kind).value = self.message_at(address).stamp[0]
+        return self.message_at(address).stamp[1]
 
     def message_leader_epoch(self, address: int) -> int:
-        return self.of(address).epoch
+        return self.message_at(address).epoch
 
-    def message_headers(self, address: int, answer: int) -> int:
-        if not self.of(address).headers:
+    def message_headers(self, address: int, answer_address: int) -> int:
+        if not self.message_at(address).headers:
             return NOENT
-        POINTER.from_address(answer).value = address
+        POINTER.from_address(answer_address).value = address
         return 0
 
     def header_cnt(self, address: int) -> int:
-        return len(self.of(address).headers)
+        return len(self.message_at(address).headers)
 
     def header_get_all(self, address: int, number: int, name: int, value: int, size: int) -> int:
-        text, content = self.of(address).headers[number]
-        for at, found in (
+        text, content = self.message_at(address).headers[number]
+        for pointer_address, word in (
             (name, self.bytes_at(text)),
             (value, self.bytes_at(content)),
             (size, len(content or b"")),
         ):
-            POINTER.from_address(at).value = found or 0
+            POINTER.from_address(pointer_address).value = word or 0
         return 0
 
     def message_destroy(self, address: int) -> None:
         self.destroyed.append(address)
 
 
-def told(start: int = 0, stop: int = 2**62) -> fields.Ints:
-    found = np.zeros(fields.STATE, np.int64)
-    found[[fields.PARTITION, fields.DUE, fields.STOP]] = TP.partition, start, stop
-    return found
+def make_state(start: int = 0, stop: int = 2**62) -> fields.Ints:
+    state = np.zeros(fields.STATE, np.int64)
+    state[[fields.PARTITION, fields.DUE, fields.STOP]] = TP.partition, start, stop
+    return state
 
 
 def looked(library: FakeLibrary, words: fields.Ints) -> tuple[int, fields.Ints, fields.Ints]:
@@ -153,7 +153,7 @@ def looked(library: FakeLibrary, words: fields.Ints) -> tuple[int, fields.Ints, 
 
 
 def batch_of(library: FakeLibrary, stop: int = 2**62) -> pa.RecordBatch:
-    count, addresses, rows = looked(library, told(0, stop))
+    count, addresses, rows = looked(library, make_state(0, stop))
     batch = librdkafka.rows_to_batch(
         library.calls, TP, addresses, rows, 0, count, np.zeros(fields.SCRATCH, np.int64)
     )
@@ -178,11 +178,11 @@ MESSAGE = st.builds(
 
 def consecutive(messages: list[Sent]) -> list[Sent]:
     """Their offsets as distances become offsets."""
-    at, found = -1, []
+    offset, messages_in_order = -1, []
     for m in messages:
-        at += 1 + m.offset
-        found.append(Sent(at, m.key, m.value, m.headers, m.stamp, m.epoch))
-    return found
+        offset += 1 + m.offset
+        messages_in_order.append(Sent(offset, m.key, m.value, m.headers, m.stamp, m.epoch))
+    return messages_in_order
 
 
 @given(st.lists(MESSAGE, min_size=1, max_size=20).map(consecutive))
@@ -243,7 +243,7 @@ def test_events_and_what_lies_behind_the_stop_are_left_out() -> None:
             Sent(8, err=-195),
         ]
     )
-    words = told(4, 7)
+    words = make_state(4, 7)
     count, _, rows = looked(library, words)
     assert (count, rows[fields.OFFSET, :2].tolist(), rows[fields.NUMBER, :2].tolist()) == (
         2,
@@ -287,7 +287,7 @@ def test_what_cannot_be_the_next_message(name: str, value: int | None) -> None:
     """
     library = FakeLibrary([Sent(n, b"key", b"value") for n in (9, 10, 11)])
     setattr(library.heads[2], name, value)
-    words = told(9)
+    words = make_state(9)
     assert looked(library, words)[0] == 0
     assert words[fields.WRONG] == 1
 
@@ -295,6 +295,6 @@ def test_what_cannot_be_the_next_message(name: str, value: int | None) -> None:
 def test_what_was_passed_is_refused() -> None:
     """The first message of a poll is held against the last of the poll before, too."""
     library = FakeLibrary([Sent(9)])
-    words = told(10)
+    words = make_state(10)
     looked(library, words)
     assert words[fields.WRONG] == 1

@@ -34,7 +34,7 @@ PLAN = ReadPlan("cluster", {"t": "id"}, "fail")
 class OnKafka(ReaderContract):
     """The promises of every reader."""
 
-    way: ClassVar[str]
+    client_name: ClassVar[str]
 
     @pytest.fixture(autouse=True)
     def _address(self, kafka: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -47,7 +47,7 @@ class OnKafka(ReaderContract):
         return KafkaReader(
             consumer_properties(self.bootstrap, {}, isolation=isolation),
             plan,
-            fetching=WAYS[self.way],
+            fetching=WAYS[self.client_name],
             **bounds,
         )
 
@@ -67,13 +67,13 @@ class OnKafka(ReaderContract):
 class TestConfluent(OnKafka):
     """By confluent-kafka's consumer."""
 
-    way = "confluent"
+    client_name = "confluent"
 
 
 class TestLibrdkafka(OnKafka):
     """Compiled."""
 
-    way = "librdkafka"
+    client_name = "librdkafka"
 
 
 class Keeps(OnKafka):
@@ -96,11 +96,11 @@ class Keeps(OnKafka):
                 logs.transaction(tp, *some(dice.randrange(1, 5)), commit=dice.random() < 0.5)
         cuts = {tp: sorted(dice.sample(range(logs.end(tp) + 1), 6)) for tp in tps}
         splits = [Split(topic, tp.partition, a, b) for tp in tps for a, b in pairwise(cuts[tp])]
-        made = list[Start]()
+        starts = list[Start]()
 
         def counted(properties: Mapping[str, Any], start: Start, on_error: OnError) -> Fetcher:
-            made.append(start)
-            return WAYS[self.way](properties, start, on_error)
+            starts.append(start)
+            return WAYS[self.client_name](properties, start, on_error)
 
         for split in [*splits, *dice.sample(splits, len(splits))]:
             reader = KafkaReader(
@@ -109,7 +109,7 @@ class Keeps(OnKafka):
             batches, summary = gathered(reader, split)
             assert seen(batches) == logs.seen(split.tp, split.start, split.stop)
             assert summary.next_offset >= split.stop
-        assert len(made) <= 2, "one client for messages, one for those that were aborted"
+        assert len(starts) <= 2, "one client for messages, one for those that were aborted"
 
 
 class TestKeptConfluent(Keeps, TestConfluent):

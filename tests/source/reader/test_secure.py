@@ -44,47 +44,49 @@ def written(server: SecureBroker) -> tuple[Logs, TopicPartition]:
     return logs, tp
 
 
-@pytest.mark.parametrize("way", WAYS)
-def test_messages_through_tls_and_a_login(way: str, server: SecureBroker) -> None:
+@pytest.mark.parametrize("client_name", WAYS)
+def test_messages_through_tls_and_a_login(client_name: str, server: SecureBroker) -> None:
     """All of them arrive."""
     logs, tp = written(server)
     broker = KafkaBroker(server.secure, client())
     reader = KafkaReader(
-        consumer_properties(server.secure, client()), plan_of(broker, tp), fetching=WAYS[way]
+        consumer_properties(server.secure, client()),
+        plan_of(broker, tp),
+        fetching=WAYS[client_name],
     )
     assert seen(batches_of(reader, Split(tp.topic, 0, 0, 500))) == logs.seen(tp, 0, 500)
 
 
-@pytest.mark.parametrize("how", ["files", "texts", "PKCS#12"])
-@pytest.mark.parametrize("way", WAYS)
-def test_messages_by_a_certificate(way: str, how: str, server: SecureBroker) -> None:
+@pytest.mark.parametrize("form", ["files", "texts", "PKCS#12"])
+@pytest.mark.parametrize("client_name", WAYS)
+def test_messages_by_a_certificate(client_name: str, form: str, server: SecureBroker) -> None:
     """A client that shows a certificate instead of a login reads all of them."""
     logs, tp = written(server)
-    user = certificate(how)
+    user = certificate(form)
     plan = plan_of(KafkaBroker(server.mutual, user), tp)
-    reader = KafkaReader(consumer_properties(server.mutual, user), plan, fetching=WAYS[way])
+    reader = KafkaReader(consumer_properties(server.mutual, user), plan, fetching=WAYS[client_name])
     assert seen(batches_of(reader, Split(tp.topic, 0, 0, 500))) == logs.seen(tp, 0, 500)
 
 
-@pytest.mark.parametrize("way", WAYS)
-def test_a_wrong_password_where_the_task_runs(way: str, server: SecureBroker) -> None:
+@pytest.mark.parametrize("client_name", WAYS)
+def test_a_wrong_password_where_the_task_runs(client_name: str, server: SecureBroker) -> None:
     """The cluster refuses: the spec's mistake, and no word of the password."""
     _, tp = written(server)
     plan = plan_of(KafkaBroker(server.secure, client()), tp)
     reader = KafkaReader(
-        consumer_properties(server.secure, client("hunter2")), plan, fetching=WAYS[way]
+        consumer_properties(server.secure, client("hunter2")), plan, fetching=WAYS[client_name]
     )
     with pytest.raises(SpecError, match="refuses to let this client read") as refused:
         batches_of(reader, Split(tp.topic, 0, 0, 500))
     assert "hunter2" not in str(refused.value)
 
 
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("client_name", WAYS)
 @pytest.mark.parametrize(
-    "wrong", [client("hunter2"), client(ca=TLS / "other.pem")], ids=["password", "ca"]
+    "wrong_properties", [client("hunter2"), client(ca=TLS / "other.pem")], ids=["password", "ca"]
 )
 def test_a_client_that_is_turned_away_says_why(
-    way: str, wrong: dict[str, object], server: SecureBroker
+    client_name: str, wrong_properties: dict[str, object], server: SecureBroker
 ) -> None:
     """Also one that got past the first question: what it hears, or gets as an event,
     says that it was turned away.
@@ -92,7 +94,11 @@ def test_a_client_that_is_turned_away_says_why(
     heard: list[KafkaError] = []
     deadline = time.monotonic() + 30
     with closing(
-        WAYS[way](consumer_properties(server.secure, wrong), Start("t", 0, 0, None), heard.append)
+        WAYS[client_name](
+            consumer_properties(server.secure, wrong_properties),
+            Start("t", 0, 0, None),
+            heard.append,
+        )
     ) as fetcher:
         while not any(map(is_client_refused, heard)):
             assert time.monotonic() < deadline, heard

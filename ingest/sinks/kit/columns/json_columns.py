@@ -166,7 +166,7 @@ def _texts(column: pa.Array) -> pa.Array:
 
 
 def _leaf(column: pa.Array) -> pa.Array:
-    return next(way for fits, way in _WAYS if fits(column.type))(column)
+    return next(encode for fits, encode in _WAYS if fits(column.type))(column)
 
 
 _NESTED = JsonEncoder(lambda column: _leaf(_plain(column)).cast(TEXT))
@@ -186,14 +186,14 @@ def _real(column: pa.Array) -> pa.Array:
     JSON has no number that isn't finite, so that is written as a text. `-0` would be
     read as an integer, which loses the sign, so it is written `-0.0`.
     """
-    found = column.cast(pa.string())
-    found = pc.if_else(pc.equal(found, "-0"), "-0.0", found)
+    texts = column.cast(pa.string())
+    texts = pc.if_else(pc.equal(texts, "-0"), "-0.0", texts)
     if pc.all(pc.is_finite(column), skip_nulls=True).as_py() is not False:
-        return found
+        return texts
     odd = pc.if_else(
         pc.is_nan(column), '"NaN"', pc.if_else(pc.greater(column, 0), '"Infinity"', '"-Infinity"')
     )
-    return pc.if_else(pc.is_finite(column), found, odd)
+    return pc.if_else(pc.is_finite(column), texts, odd)
 
 
 def _quoted(column: pa.Array) -> pa.Array:
@@ -216,10 +216,10 @@ def _instant(column: pa.Array) -> pa.Array:
     moments = pc.fill_null(
         column.cast(pa.timestamp("us", column.type.tz)).cast(pa.int64()), 0
     ).to_numpy()
-    found = instants(moments, '"', '"' if column.type.tz is None else 'Z"')
+    texts = instants(moments, '"', '"' if column.type.tz is None else 'Z"')
     if not column.null_count:
-        return found
-    return pc.if_else(column.is_valid(), found, pa.scalar(None, TEXT))
+        return texts
+    return pc.if_else(column.is_valid(), texts, pa.scalar(None, TEXT))
 
 
 _WAYS: Sequence[tuple[Callable[[pa.DataType], bool], Callable[[pa.Array], pa.Array]]] = (
@@ -250,7 +250,7 @@ def _from_json(value: Any, kind: pa.DataType) -> Any:
         return [_from_json(v, kind.value_type) for v in value]
     if pa.types.is_struct(kind):
         return {field.name: _from_json(value[field.name], field.type) for field in kind}
-    return next((way(value) for fits, way in _BACK if fits(kind)), value)
+    return next((convert(value) for fits, convert in _BACK if fits(kind)), value)
 
 
 def parse_json(text: str | bytes, kind: pa.DataType) -> Any:

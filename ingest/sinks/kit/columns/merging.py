@@ -61,8 +61,8 @@ class MergeCounts(msgspec.Struct):
         in_table = (
             None if tombstones_changed is None else Changed(*tombstones_changed.onto(earlier))
         )
-        kept, unknown = done.kept + self.kept, done.unknown + self.unknown
-        return Merged(*self.onto(done), tombstones, in_table, kept, unknown)
+        rows_kept, unknown = done.kept + self.kept, done.unknown + self.unknown
+        return Merged(*self.onto(done), tombstones, in_table, rows_kept, unknown)
 
     def onto(self, done: Changed) -> tuple[int, int, str, str]:
         """Adds up with earlier changes, in the order of the fields of `Changed`."""

@@ -61,9 +61,11 @@ class Evolution:
     @property
     def differences(self) -> list[str]:
         """The reasons why the table can't get exactly the wanted columns, column by column."""
-        missing = [_missing(f, self.shape) for f in self.table if f.name not in self.wanted.names]
+        missing = [
+            _missing_problem(f, self.shape) for f in self.table if f.name not in self.wanted.names
+        ]
         narrower = [
-            _differs(f, self.wanted.field(f.name), self.shape)
+            _type_problem(f, self.wanted.field(f.name), self.shape)
             for f in self.table
             if f.name in self.wanted.names
             and self.shape(self.columns.field(f.name)) != self.shape(self.wanted.field(f.name))
@@ -91,27 +93,37 @@ class Evolution:
             shape: a column's type as the table's format calls it.
             refused: columns that can't be added to this table, with the reason.
         """
-        there, here, refused = (
+        table_fields, incoming_fields, refused = (
             {f.name: f for f in table},
             {f.name: f for f in wanted},
             refused or {},
         )
         shared = {
-            name: _common(f, here[name], evolve, shape) for name, f in there.items() if name in here
+            name: _common_field(f, incoming_fields[name], evolve, shape)
+            for name, f in table_fields.items()
+            if name in incoming_fields
         }
-        new = [f for f in wanted if f.name not in there]
-        after = [shared.get(f.name) or f for f in table]
-        problems = [_refused(f, evolve, shape, refused.get(f.name)) for f in new]
-        problems += [_missing(f, shape) for f in table if f.name not in here and not f.nullable]
-        problems += [_differs(there[n], here[n], shape) for n, f in shared.items() if f is None]
+        new = [f for f in wanted if f.name not in table_fields]
+        merged_fields = [shared.get(f.name) or f for f in table]
+        problems = [_refused_problem(f, evolve, shape, refused.get(f.name)) for f in new]
+        problems += [
+            _missing_problem(f, shape)
+            for f in table
+            if f.name not in incoming_fields and not f.nullable
+        ]
+        problems += [
+            _type_problem(table_fields[n], incoming_fields[n], shape)
+            for n, f in shared.items()
+            if f is None
+        ]
         added = [f for f in new if f.nullable]
         changes = [f"{f.name} ({shape(f)})" for f in added]
         changes += [
-            f"{f.name} ({shape(there[f.name])} to {shape(f)})"
-            for f in after
-            if shape(f) != shape(there[f.name])
+            f"{f.name} ({shape(table_fields[f.name])} to {shape(f)})"
+            for f in merged_fields
+            if shape(f) != shape(table_fields[f.name])
         ]
-        columns = pa.schema([*after, *added], table.metadata)
+        columns = pa.schema([*merged_fields, *added], table.metadata)
         return cls(table, wanted, columns, tuple(changes), tuple(filter(None, problems)), shape)
 
     @classmethod
@@ -133,10 +145,10 @@ class Evolution:
             SchemaChangedError: names every other difference.
         """
         reasons = {f.name: f"new ({described(f)}), in a table of CSV files" for f in wanted}
-        become = cls.planned(
+        evolution = cls.planned(
             table, wanted, "add_columns", described, reasons if by_position else None
         )
-        problems = become.differences if by_position else become.problems
+        problems = evolution.differences if by_position else evolution.problems
         if problems:
             raise SchemaChangedError(
                 f"the columns of the table {where} are not the schema's: {'; '.join(problems)}",
@@ -144,7 +156,7 @@ class Evolution:
                 "Nothing was written. Set the schema back, or begin a pipeline with another id and"
                 " table.",
             )
-        return become
+        return evolution
 
     def refuse_files(self, where: str, more_problems: Sequence[str] = ()) -> None:
         """Refuses staged files that the table, as it is at the commit, can't take.
@@ -158,9 +170,11 @@ class Evolution:
         """
         problems = [*self.problems, *more_problems]
         if problems:
-            what = f"the staged files don't fit the table {where} any more: {'; '.join(problems)}"
-            do = "Nothing was committed. The table was changed or made anew meanwhile: run the"
-            raise SchemaChangedError(what, "commit", f"{do} window again.")
+            message = (
+                f"the staged files don't fit the table {where} any more: {'; '.join(problems)}"
+            )
+            advice = "Nothing was committed. The table was changed or made anew meanwhile: run the"
+            raise SchemaChangedError(message, "commit", f"{advice} window again.")
 
 
 def allowed_changes(
@@ -177,28 +191,28 @@ def allowed_changes(
     Raises:
         SchemaChangedError: names every difference that no commit may resolve.
     """
-    become = evolution_by(evolve)
-    if not become.differences:
-        return become.changes
+    evolution = evolution_by(evolve)
+    if not evolution.differences:
+        return evolution.changes
     others: tuple[Evolve, ...] = ("add_columns", "widen")
-    fits = next((other for other in others if not evolution_by(other).differences), None)
+    fits = next((mode for mode in others if not evolution_by(mode).differences), None)
     more = "" if fits is None else f" With sink.evolve: {fits} the table would take it."
-    what = f"the schema and the table {where} differ: {'; '.join(become.differences)}"
-    do = advice or (
+    message = f"the schema and the table {where} differ: {'; '.join(evolution.differences)}"
+    next_step = advice or (
         f"{_ALLOWED[evolve]} Set the schema back, or begin a pipeline with another id and table."
     )
-    unknown = [f for f in become.table if f.nullable and f.name not in become.wanted.names]
-    if become.differences == [_missing(f, become.shape) for f in unknown]:
+    unknown = [f for f in evolution.table if f.nullable and f.name not in evolution.wanted.names]
+    if evolution.differences == [_missing_problem(f, evolution.shape) for f in unknown]:
         names = ", ".join(f.name for f in unknown)
-        do = (
+        next_step = (
             f"If something else added it to the table, add it to the schema, nullable: {names}."
             " Rows are null there where messages don't have it. If the schema lost it, put it back,"
             " or begin a pipeline with another id and table."
         )
-    raise SchemaChangedError(what, "setup", f"{do}{more}")
+    raise SchemaChangedError(message, "setup", f"{next_step}{more}")
 
 
-def _refused(field: pa.Field, evolve: Evolve, shape: Shape, reason: str | None) -> str:
+def _refused_problem(field: pa.Field, evolve: Evolve, shape: Shape, reason: str | None) -> str:
     """Returns the reason why a new column can't be added; "" if it can."""
     if reason is not None:
         return f"{field.name}: {reason}"
@@ -209,41 +223,50 @@ def _refused(field: pa.Field, evolve: Evolve, shape: Shape, reason: str | None) 
     return ""
 
 
-def _common(there: pa.Field, here: pa.Field, evolve: Evolve, shape: Shape) -> pa.Field | None:
+def _common_field(
+    table_field: pa.Field, schema_field: pa.Field, evolve: Evolve, shape: Shape
+) -> pa.Field | None:
     """The column that holds the values of both; None if there is none, or it isn't allowed."""
-    kind = _wider(there.type, here.type)
-    if shape(there) == shape(here):
-        return there if kind is None else there.with_type(kind)
+    kind = _wider_type(table_field.type, schema_field.type)
+    if shape(table_field) == shape(schema_field):
+        return table_field if kind is None else table_field.with_type(kind)
     if evolve != "widen" or kind is None:
         return None
-    return pa.field(there.name, kind, there.nullable or here.nullable)
+    return pa.field(table_field.name, kind, table_field.nullable or schema_field.nullable)
 
 
-def _wider(one: pa.DataType, other: pa.DataType) -> pa.DataType | None:
+def _wider_type(table_type: pa.DataType, schema_type: pa.DataType) -> pa.DataType | None:
     """The type of two that holds the values of both, if there is one.
 
     Every checksum must stay the same (`ingest.schema.checksum`): the hash of a number doesn't
     depend on its width, and the hash of a decimal is that of its digits.
     """
-    if one == other:
-        return one
+    if table_type == schema_type:
+        return table_type
     for is_kind in (pa.types.is_signed_integer, pa.types.is_floating):
-        if is_kind(one) and is_kind(other):
-            return one if one.bit_width > other.bit_width else other
-    if pa.types.is_decimal(one) and pa.types.is_decimal(other) and one.scale == other.scale:
-        return one if one.precision > other.precision else other
+        if is_kind(table_type) and is_kind(schema_type):
+            return table_type if table_type.bit_width > schema_type.bit_width else schema_type
+    if (
+        pa.types.is_decimal(table_type)
+        and pa.types.is_decimal(schema_type)
+        and table_type.scale == schema_type.scale
+    ):
+        return table_type if table_type.precision > schema_type.precision else schema_type
     return None
 
 
-def _missing(field: pa.Field, shape: Shape) -> str:
+def _missing_problem(field: pa.Field, shape: Shape) -> str:
     return f"{field.name}: in the table ({shape(field)}), not in the schema"
 
 
-def _differs(there: pa.Field, here: pa.Field, shape: Shape) -> str:
-    inside = inner_difference(there, here)
-    strict = ", where it must be nullable" if there.nullable and not here.nullable else ""
+def _type_problem(table_field: pa.Field, schema_field: pa.Field, shape: Shape) -> str:
+    inside = inner_difference(table_field, schema_field)
+    strict = (
+        ", where it must be nullable" if table_field.nullable and not schema_field.nullable else ""
+    )
     return (
-        f"{there.name}: at {inside}"
+        f"{table_field.name}: at {inside}"
         if inside
-        else f"{there.name}: {shape(there)} in the table, {shape(here)} in the schema{strict}"
+        else f"{table_field.name}: {shape(table_field)} in the table,"
+        f" {shape(schema_field)} in the schema{strict}"
     )

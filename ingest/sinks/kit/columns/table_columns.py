@@ -68,7 +68,7 @@ def refuse_unstorable(
     metadata: Mapping[str, str],
     holds: Callable[[pa.DataType], bool],
     where: str,
-    do: str = "",
+    advice: str = "",
     more: Iterable[str] = (),
 ) -> None:
     """Refuses columns whose values a kind of table can't store exactly, and names used twice.
@@ -78,7 +78,7 @@ def refuse_unstorable(
         metadata: the names of the metadata columns.
         holds: returns whether the kind stores the values of a type exactly.
         where: the kind of table, in the error's sentence behind "can't be written".
-        do: what else a user may do.
+        advice: what else a user may do.
         more: further problems of the columns.
 
     Raises:
@@ -86,23 +86,23 @@ def refuse_unstorable(
     """
     refuse_wrong(rows.names, metadata)
     lower = [name.lower() for name in rows.names]
-    wrong = [
+    problems = [
         f"{name}: the name is used twice (case doesn't count)"
         for name in sorted({n for n in lower if lower.count(n) > 1})
     ]
-    wrong += [
+    problems += [
         f"{field.name}: {field.type}"
         for field in file_schema(rows, metadata)
         if not holds(field.type)
     ]
-    wrong += [*more] if rows.names else ["there are no columns"]
-    if wrong:
-        what = f"the columns can't be written {where}: " + "; ".join(wrong)
+    problems += [*more] if rows.names else ["there are no columns"]
+    if problems:
+        message = f"the columns can't be written {where}: " + "; ".join(problems)
         take = (
             "take signed integers, floats, bool, string, binary, date32, decimal128 or"
             " timestamp[us]."
         )
-        raise SpecError(what, "spec", f"{do} {take}" if do else take.capitalize())
+        raise SpecError(message, "spec", f"{advice} {take}" if advice else take.capitalize())
 
 
 def is_scalar(kind: pa.DataType) -> bool:
@@ -120,43 +120,54 @@ def fit_columns(rows: pa.RecordBatch, columns: pa.Schema) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(arrays, schema=columns)
 
 
-def inner_difference(there: pa.Field, here: pa.Field) -> str:
+def inner_difference(table_field: pa.Field, schema_field: pa.Field) -> str:
     """The paths at which two nested columns differ, with both types; "" if they don't."""
-    alike = there.type.id == here.type.id
-    inner = _inner(there.name, there, here) if alike else ()
+    alike = table_field.type.id == schema_field.type.id
+    inner = _inner(table_field.name, table_field, schema_field) if alike else ()
     return "; ".join(difference for fields in inner for difference in _differences(*fields))
 
 
-def _differences(path: str, there: pa.Field | None, here: pa.Field | None) -> Iterator[str]:
+def _differences(
+    path: str, table_field: pa.Field | None, schema_field: pa.Field | None
+) -> Iterator[str]:
     """Yields the paths that differ.
 
     `[]` stands for the elements of a list, `{key}` and `{value}` for those of a map.
     """
-    if there is not None and here is not None:
-        if (there.type, there.nullable) == (here.type, here.nullable):
+    if table_field is not None and schema_field is not None:
+        if (table_field.type, table_field.nullable) == (schema_field.type, schema_field.nullable):
             return
-        if there.nullable == here.nullable and there.type.id == here.type.id:
-            deeper = [one for inner in _inner(path, there, here) for one in _differences(*inner)]
+        if (
+            table_field.nullable == schema_field.nullable
+            and table_field.type.id == schema_field.type.id
+        ):
+            deeper = [
+                difference
+                for inner in _inner(path, table_field, schema_field)
+                for difference in _differences(*inner)
+            ]
             if deeper:
                 yield from deeper
                 return
-    yield f"{path}: {described(there)} in the table, {described(here)} in the schema"
+    yield f"{path}: {described(table_field)} in the table, {described(schema_field)} in the schema"
 
 
 def _inner(
-    path: str, there: pa.Field, here: pa.Field
+    path: str, table_field: pa.Field, schema_field: pa.Field
 ) -> Iterator[tuple[str, pa.Field | None, pa.Field | None]]:
     """The fields inside two columns of one nested type, by their paths."""
-    had, has = there.type, here.type
-    if pa.types.is_struct(had):
-        one, other = ({field.name: field for field in kind} for kind in (had, has))
-        for name in dict.fromkeys([*one, *other]):
-            yield f"{path}.{name}", one.get(name), other.get(name)
-    elif pa.types.is_map(had):
-        yield f"{path}{{key}}", had.key_field, has.key_field
-        yield f"{path}{{value}}", had.item_field, has.item_field
-    elif pa.types.is_nested(had):
-        yield f"{path}[]", had.value_field, has.value_field
+    table_type, schema_type = table_field.type, schema_field.type
+    if pa.types.is_struct(table_type):
+        table_fields, schema_fields = (
+            {field.name: field for field in kind} for kind in (table_type, schema_type)
+        )
+        for name in dict.fromkeys([*table_fields, *schema_fields]):
+            yield f"{path}.{name}", table_fields.get(name), schema_fields.get(name)
+    elif pa.types.is_map(table_type):
+        yield f"{path}{{key}}", table_type.key_field, schema_type.key_field
+        yield f"{path}{{value}}", table_type.item_field, schema_type.item_field
+    elif pa.types.is_nested(table_type):
+        yield f"{path}[]", table_type.value_field, schema_type.value_field
 
 
 def described(field: pa.Field | None) -> str:

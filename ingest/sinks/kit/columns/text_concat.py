@@ -30,34 +30,34 @@ def concat_texts(*parts: pa.Array | str) -> pa.Array:
     rows = len(columns[0])
     texts = [part.encode() for part in parts if isinstance(part, str)]
     ends, size = np.empty(rows + 1, np.int64), rows * sum(map(len, texts))
-    kept, table = (
+    buffers, table = (
         [ctypes.create_string_buffer(text) for text in texts],
         np.zeros((len(parts), 4), np.int64),
     )
-    literals = iter(zip(kept, texts, strict=True))
+    literals = iter(zip(buffers, texts, strict=True))
     for number, part in enumerate(parts):
         if isinstance(part, str):
-            held, text = next(literals)
-            table[number] = ctypes.addressof(held), 0, 0, len(text)
+            buffer, text = next(literals)
+            table[number] = ctypes.addressof(buffer), 0, 0, len(text)
         else:
             table[number, :3], length = _row_of(part)
             size += length
     out = np.empty(size, np.uint8)
     _PASS.join(table, ends, out.ctypes.data)
-    del kept
+    del buffers
     return pa.Array.from_buffers(
         TEXT, rows, [_present(columns), pa.py_buffer(ends), pa.py_buffer(out)]
     )
 
 
-def instants(micros: npt.NDArray[np.int64], before: str, behind: str) -> pa.Array:
+def instants(micros: npt.NDArray[np.int64], prefix: str, suffix: str) -> pa.Array:
     """Formats instants by ISO 8601 with six digits of a second, each between two ASCII texts.
 
     `micros`: microseconds since 1970, of the years 1 to 9999; none is null.
     """
-    row = np.frombuffer(f"{before}{'0' * _INSTANT}{behind}".encode(), np.uint8)
+    row = np.frombuffer(f"{prefix}{'0' * _INSTANT}{suffix}".encode(), np.uint8)
     out, rows = np.tile(row, len(micros)), len(micros)
-    _PASS.put_instants(np.ascontiguousarray(micros), len(row), out.ctypes.data + len(before))
+    _PASS.put_instants(np.ascontiguousarray(micros), len(row), out.ctypes.data + len(prefix))
     return pa.Array.from_buffers(
         TEXT, rows, [None, pa.py_buffer(np.arange(rows + 1) * len(row)), pa.py_buffer(out)]
     )
@@ -72,10 +72,10 @@ def _value_offsets(column: pa.Array) -> npt.NDArray[Any]:
     )
     if not len(column):
         return np.zeros(1, width)
-    found: npt.NDArray[Any] = np.frombuffer(
+    offsets: npt.NDArray[Any] = np.frombuffer(
         column.buffers()[1], width, len(column) + 1, column.offset * width.itemsize
     )
-    return found
+    return offsets
 
 
 def value_buffers(column: pa.Array) -> tuple[npt.NDArray[Any], npt.NDArray[np.uint8]]:

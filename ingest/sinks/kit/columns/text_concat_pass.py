@@ -32,9 +32,9 @@ def join(parts: Any, ends: Ints, out: int) -> None:
         ends: gets the offsets of the rows.
         out: the address of enough memory for all of them.
     """
-    at = np.int64(0)
+    position = np.int64(0)
     for row in range(len(ends) - 1):
-        ends[row] = at
+        ends[row] = position
         for number in range(parts.shape[0]):
             width, source, length = parts[number, WIDTH], parts[number, DATA], parts[number, LENGTH]
             if width == 4:
@@ -46,16 +46,16 @@ def join(parts: Any, ends: Ints, out: int) -> None:
             elif width == 8:
                 begin = int64_at(parts[number, ENDS] + 8 * row)
                 source, length = source + begin, int64_at(parts[number, ENDS] + 8 * row + 8) - begin
-            copy_bytes(source, length, out + at)
-            at += length
-    ends[len(ends) - 1] = at
+            copy_bytes(source, length, out + position)
+            position += length
+    ends[len(ends) - 1] = position
 
 
 @part
-def _put_digits(at: int, value: Any, count: int) -> None:
+def _put_digits(address: int, value: Any, count: int) -> None:
     """Writes the last digits of a number."""
-    for place in range(count - 1, -1, -1):
-        put_byte_at(at + place, np.uint8(48 + value % 10))
+    for digit in range(count - 1, -1, -1):
+        put_byte_at(address + digit, np.uint8(48 + value % 10))
         value //= 10
 
 
@@ -72,7 +72,7 @@ def put_instants(micros: Ints, width: int, out: int) -> None:
     in which years begin in March.
     """
     for row in range(len(micros)):
-        at = out + row * width
+        address = out + row * width
         seconds = micros[row] // 1_000_000
         days = seconds // 86_400
         of_day = seconds - days * 86_400
@@ -83,16 +83,16 @@ def put_instants(micros: Ints, width: int, out: int) -> None:
         of_year = of_era - (365 * years + years // 4 - years // 100)
         march = (5 * of_year + 2) // 153
         month = march + 3 if march < 10 else march - 9
-        _put_digits(at, years + era * 400 + (1 if month <= 2 else 0), 4)
-        put_byte_at(at + 4, np.uint8(45))
-        _put_digits(at + 5, month, 2)
-        put_byte_at(at + 7, np.uint8(45))
-        _put_digits(at + 8, of_year - (153 * march + 2) // 5 + 1, 2)
-        put_byte_at(at + 10, np.uint8(84))
-        _put_digits(at + 11, of_day // 3600, 2)
-        put_byte_at(at + 13, np.uint8(58))
-        _put_digits(at + 14, of_day // 60 % 60, 2)
-        put_byte_at(at + 16, np.uint8(58))
-        _put_digits(at + 17, of_day % 60, 2)
-        put_byte_at(at + 19, np.uint8(46))
-        _put_digits(at + 20, micros[row] - seconds * 1_000_000, 6)
+        _put_digits(address, years + era * 400 + (1 if month <= 2 else 0), 4)
+        put_byte_at(address + 4, np.uint8(45))
+        _put_digits(address + 5, month, 2)
+        put_byte_at(address + 7, np.uint8(45))
+        _put_digits(address + 8, of_year - (153 * march + 2) // 5 + 1, 2)
+        put_byte_at(address + 10, np.uint8(84))
+        _put_digits(address + 11, of_day // 3600, 2)
+        put_byte_at(address + 13, np.uint8(58))
+        _put_digits(address + 14, of_day // 60 % 60, 2)
+        put_byte_at(address + 16, np.uint8(58))
+        _put_digits(address + 17, of_day % 60, 2)
+        put_byte_at(address + 19, np.uint8(46))
+        _put_digits(address + 20, micros[row] - seconds * 1_000_000, 6)

@@ -82,8 +82,8 @@ class AlreadyWritten(msgspec.Struct, Generic[T], frozen=True):
         The one that was found is compared by attempt and generation only: the sink may have added
         to its own what only the table knew.
         """
-        found = self.value.receipt
-        same = (found.attempt, found.generation) == (sent.attempt, sent.generation)
+        table_receipt = self.value.receipt
+        same = (table_receipt.attempt, table_receipt.generation) == (sent.attempt, sent.generation)
         return (Done if self.tries and same else AlreadyDone)(self.value, self.tries)
 
 
@@ -115,27 +115,27 @@ def run_commit_loop(
                 if state is None:
                     raise table_gone_error(store)
                 version = state.version
-                found = check(state)
-                if found is not None:
-                    return AlreadyWritten(found, tries.count)
+                written = check(state)
+                if written is not None:
+                    return AlreadyWritten(written, tries.count)
                 if tries.are_over(version):
                     break
-                answer = None if tries.hidden_conflict(version) else _put(state, change(state))
-                tries.count += answer is not None
+                reply = None if tries.hidden_conflict(version) else _put(state, change(state))
+                tries.count += reply is not None
         except (UnreachableError, RefusedError, SpecError) as error:
-            if isinstance(error, LostConnectionError) and tries.lost(error):
+            if isinstance(error, LostConnectionError) and tries.await_connection(error):
                 continue
             if not tries.may_arrive(None if isinstance(error, UnreachableError) else version):
                 raise
             # its advice may say that nothing was committed: the next run's look says what is true
             return Unanswered(error.what)
         # The state is closed by now: nobody sleeps with a lock.
-        if isinstance(answer, Written):
-            return msgspec.structs.replace(answer, tries=tries.count)
-        if answer is None:
+        if isinstance(reply, Written):
+            return msgspec.structs.replace(reply, tries=tries.count)
+        if reply is None:
             tries.await_conflict()
         else:
-            tries.failed(answer, version)
+            tries.record_failure(reply, version)
     return tries.given_up()
 
 
@@ -153,26 +153,26 @@ class _Tries:
         self.count = 0
 
     @property
-    def sent(self) -> bool:
+    def has_put(self) -> bool:
         """Returns whether anything was put, which may have arrived."""
         return self._last is not None
 
-    def failed(self, answer: Conflict | Unanswered, version: int) -> None:
+    def record_failure(self, reply: Conflict | Unanswered, version: int) -> None:
         """Records that a put on the state of this version wasn't answered with "written"."""
-        self._last, self._version = answer, version
-        if isinstance(answer, Unanswered):
+        self._last, self._version = reply, version
+        if isinstance(reply, Unanswered):
             self.wait()
 
     def are_over(self, version: int) -> bool:
         """Returns whether no try is left, when the table is at this version."""
-        return self.sent and self._spent and version == self._version
+        return self.has_put and self._spent and version == self._version
 
     def may_arrive(self, version: int | None) -> bool:
         """Returns whether a put may still arrive, when the table is at this version.
 
         None stands for a table that can't be read.
         """
-        return self.sent and version in {None, self._version}
+        return self.has_put and version in {None, self._version}
 
     def hidden_conflict(self, version: int) -> bool:
         """Returns whether the last put lost against a change that no look shows yet."""
@@ -187,7 +187,7 @@ class _Tries:
         self._last = Unanswered(self._last.why)
         self.wait()
 
-    def lost(self, error: LostConnectionError) -> bool:
+    def await_connection(self, error: LostConnectionError) -> bool:
         """Waits for the connection to the table to come back; False if no wait is left.
 
         Says so if it is the first wait.
@@ -226,9 +226,9 @@ def _put(state: Puttable, change: Any) -> Answer:
     if not isinstance(change, TableChange) or change.receipt is None:
         return state.put(change)
     crash_point("commit.before")
-    answer = state.put(change)
+    reply = state.put(change)
     crash_point("commit.after")
-    return answer
+    return reply
 
 
 def table_gone_error(store: Writable[Any]) -> RefusedError:

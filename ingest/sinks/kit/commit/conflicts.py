@@ -35,7 +35,7 @@ class TableView(msgspec.Struct, frozen=True):
     others: Sequence[Receipt] = ()
 
 
-def decide(receipt: Receipt, seen: TableView) -> Committed | None:
+def decide(receipt: Receipt, view: TableView) -> Committed | None:
     """Returns the receipt that the table has already; None if this one is to be committed.
 
     Raises:
@@ -45,12 +45,12 @@ def decide(receipt: Receipt, seen: TableView) -> Committed | None:
         OverlapError: offsets are committed in another window, which it names.
     """
     refuse_other_owner(
-        seen.table, seen.owner, TableOwner(receipt.window.pipeline, receipt.ledger, receipt.grid)
+        view.table, view.owner, TableOwner(receipt.window.pipeline, receipt.ledger, receipt.grid)
     )
-    committed = already_committed(receipt, seen.committed)
+    committed = already_committed(receipt, view.committed)
     if committed is None:
-        refuse_overlap(receipt.plan, seen.others)
-        refuse_gap(receipt.plan, seen.before, seen.after)
+        refuse_overlap(receipt.plan, view.others)
+        refuse_gap(receipt.plan, view.before, view.after)
     return committed
 
 
@@ -108,18 +108,19 @@ def refuse_overlap(plan: Plan, others: Iterable[Receipt]) -> None:
     Raises:
         OverlapError: names that window and the offsets.
     """
-    mine = covered(plan)
-    for other in others:
-        if other.window == plan.window:
+    plan_ranges = covered(plan)
+    for receipt in others:
+        if receipt.window == plan.window:
             continue
-        for theirs in covered(other.plan):
-            hit = next((m for m in mine if m.overlaps(theirs)), None)
+        for committed_range in covered(receipt.plan):
+            hit = next((m for m in plan_ranges if m.overlaps(committed_range)), None)
             if hit is not None:
-                split = plan.splits[mine.index(hit)]
-                first = max(hit.start, theirs.start)
+                split = plan.splits[plan_ranges.index(hit)]
+                first = max(hit.start, committed_range.start)
                 raise OverlapError(
-                    f"offsets {first} to {min(hit.stop, theirs.stop)} (exclusive) of window"
-                    f" {plan.window.key} are already committed under window {other.window.key}",
+                    f"offsets {first} to {min(hit.stop, committed_range.stop)} (exclusive) of"
+                    " window"
+                    f" {plan.window.key} are already committed under window {receipt.window.key}",
                     "commit",
                     _TWO_LEDGERS,
                     split.topic,
@@ -128,7 +129,7 @@ def refuse_overlap(plan: Plan, others: Iterable[Receipt]) -> None:
                 )
 
 
-def refuse_gap(plan: Plan, before: Committed | None, after: Committed | None) -> None:
+def refuse_gap(plan: Plan, previous: Committed | None, following: Committed | None) -> None:
     """Refuses a plan whose boundaries aren't those of the committed adjacent windows.
 
     The messages between them would be in no window. One ledger never makes such a plan, two do:
@@ -144,31 +145,33 @@ def refuse_gap(plan: Plan, before: Committed | None, after: Committed | None) ->
     Raises:
         OwnerError: names that window and the offset.
     """
-    if before is not None:
-        _refuse_other_cut(plan, before.receipt, before.receipt.plan.stop, plan.start)
-    if after is not None:
-        _refuse_other_cut(plan, after.receipt, plan.stop, after.receipt.plan.start)
+    if previous is not None:
+        _refuse_other_cut(plan, previous.receipt, previous.receipt.plan.stop, plan.start)
+    if following is not None:
+        _refuse_other_cut(plan, following.receipt, plan.stop, following.receipt.plan.start)
 
 
-def _refuse_other_cut(plan: Plan, other: Receipt, stop: Boundary, start: Boundary) -> None:
+def _refuse_other_cut(plan: Plan, adjacent: Receipt, stop: Boundary, start: Boundary) -> None:
     tps = comparable(stop, start)
     stops, starts = (
         {tp: mark.offset for tp, mark in boundary.cuts(tps).items()} for boundary in (stop, start)
     )
     cuts, other_cuts = (stops, starts) if stop.label == plan.window.end else (starts, stops)
     for tp in tps:
-        mine, theirs = cuts.get(tp), other_cuts.get(tp)
-        if mine != theirs:
+        planned_offset, committed_offset = cuts.get(tp), other_cuts.get(tp)
+        if planned_offset != committed_offset:
             raise OwnerError(
-                f"window {plan.window.key} is cut {_at(mine)} where the committed window"
-                f" {other.window.key} is cut {_at(theirs)}: they were planned by two ledgers",
+                f"window {plan.window.key} is cut {_position_text(planned_offset)} where the"
+                " committed window"
+                f" {adjacent.window.key} is cut {_position_text(committed_offset)}: they were"
+                " planned by two ledgers",
                 "commit",
                 _TWO_LEDGERS,
                 tp.topic,
                 tp.partition,
-                mine,
+                planned_offset,
             )
 
 
-def _at(offset: int | None) -> str:
+def _position_text(offset: int | None) -> str:
     return "nowhere" if offset is None else f"at offset {offset}"

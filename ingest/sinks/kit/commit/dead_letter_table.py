@@ -82,7 +82,7 @@ class DeadLetterTable:
         return self.store.stager(layout, plan.window)
 
     def commit(self, plan: Plan, attempt: str, staged: Sequence[Staged]) -> None:
-        committables = tuple(one for s in staged for one in s.dead)
+        committables = tuple(committable for s in staged for committable in s.dead)
         if committables:
             self._put("dead", plan.window, attempt, committables)
 
@@ -94,7 +94,12 @@ class DeadLetterTable:
             read = (batch.select(names).to_pylist() for batch in state.scan(None, names))
             attempts = {tuple(row.values()) for rows in read for row in rows}
         if not dry_run:
-            relist(self.store, version, (), {_name("dead", *of): 0 for of in attempts})
+            relist(
+                self.store,
+                version,
+                (),
+                {_name("dead", *attempt_key): 0 for attempt_key in attempts},
+            )
         return True
 
     def is_published(self, window: Window, attempt: str) -> bool:
@@ -133,40 +138,42 @@ class DeadLetterTable:
     def window_of_note(name: str, kind: NoteKind) -> tuple[str, str] | None:
         """The window's key and the attempt in a note's name; None of a note of another kind."""
         try:
-            said, key, _, attempt = msgspec.json.decode(name, type=tuple[str, str, str, str])
+            note_kind, key, _, attempt = msgspec.json.decode(name, type=tuple[str, str, str, str])
         except msgspec.DecodeError:
             return None
-        return (key, attempt) if said == kind else None
+        return (key, attempt) if note_kind == kind else None
 
     def attempts(self, wanted: Callable[[str], bool]) -> dict[str, str]:
         with self.store.reading() as state:
             notes = {} if state is None else dict(state.notes())
         newest: dict[str, str] = {}
-        for name, _ in sorted(notes.items(), key=lambda one: one[1]):
-            said = self.window_of_note(name, "dead")
-            if said is not None and wanted(said[0]):
-                newest[said[0]] = said[1]
+        for name, _ in sorted(notes.items(), key=lambda named_version: named_version[1]):
+            window_note = self.window_of_note(name, "dead")
+            if window_note is not None and wanted(window_note[0]):
+                newest[window_note[0]] = window_note[1]
         return newest
 
     def read(self, window: Window, attempt: str, limit: int | None = None) -> pa.Table:
         parts, rows = [DEAD_LETTERS.empty_table()], 0
         for batch in self.contents(window):
-            every = fit_columns(batch, DEAD_LETTERS)
-            mine = every.filter(pc.equal(every["attempt"], attempt))
-            parts.append(pa.Table.from_batches([mine]))
-            rows += mine.num_rows
+            all_letters = fit_columns(batch, DEAD_LETTERS)
+            attempt_letters = all_letters.filter(pc.equal(all_letters["attempt"], attempt))
+            parts.append(pa.Table.from_batches([attempt_letters]))
+            rows += attempt_letters.num_rows
             if limit is not None and rows >= limit:
                 break
-        found = pa.concat_tables(parts)
-        return found if limit is None else found.slice(0, limit)
+        letters = pa.concat_tables(parts)
+        return letters if limit is None else letters.slice(0, limit)
 
     def count(self, window: Window, attempt: str) -> int:
         with self.store.reading() as state:
             if state is None:
                 return 0
             scanned = state.scan(window, ["attempt"])
-            found = (batch["attempt"].cast(pa.string()) for batch in scanned)
-            count = sum(pc.sum(pc.equal(attempts, attempt)).as_py() or 0 for attempts in found)
+            attempt_columns = (batch["attempt"].cast(pa.string()) for batch in scanned)
+            count = sum(
+                pc.sum(pc.equal(attempts, attempt)).as_py() or 0 for attempts in attempt_columns
+            )
             if count and state.note(note("dead", window, attempt)) is None:
                 where = f"dead letters of window {window.key} are in {self.store.place}"
                 raise RefusedError(
@@ -194,5 +201,5 @@ def note(kind: NoteKind, window: Window, attempt: str) -> str:
     return _name(kind, window.key, window.pipeline, attempt)
 
 
-def _name(kind: NoteKind, *of: str) -> str:
-    return msgspec.json.encode([kind, *of]).decode()
+def _name(kind: NoteKind, *parts: str) -> str:
+    return msgspec.json.encode([kind, *parts]).decode()

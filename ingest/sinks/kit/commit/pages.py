@@ -51,17 +51,20 @@ class Ranges:
 
     def add(self, more: Iterable[Covered]) -> None:
         """Adds offsets."""
-        for one in more:
-            edges = self._edges[one.topic_id, one.partition]
-            low, high = bisect_left(edges, one.start), bisect_right(edges, one.stop)
-            edges[low:high] = [*([] if low % 2 else [one.start]), *([] if high % 2 else [one.stop])]
+        for span in more:
+            edges = self._edges[span.topic_id, span.partition]
+            low, high = bisect_left(edges, span.start), bisect_right(edges, span.stop)
+            edges[low:high] = [
+                *([] if low % 2 else [span.start]),
+                *([] if high % 2 else [span.stop]),
+            ]
 
-    def meets(self, asked: Iterable[Covered]) -> bool:
+    def meets(self, spans: Iterable[Covered]) -> bool:
         """Returns whether any of these offsets is in the set."""
-        for one in asked:
-            edges = self._edges.get((one.topic_id, one.partition), [])
-            after = bisect_right(edges, one.start)
-            if after % 2 or (after < len(edges) and edges[after] < one.stop):
+        for span in spans:
+            edges = self._edges.get((span.topic_id, span.partition), [])
+            index = bisect_right(edges, span.start)
+            if index % 2 or (index < len(edges) and edges[index] < span.stop):
                 return True
         return False
 
@@ -101,9 +104,9 @@ def page_of(
     windows: Mapping[str, PageLine], notes: Mapping[str, int], covered: Iterable[Covered]
 ) -> Page:
     """The page of one commit alone."""
-    held = Ranges()
-    held.add(covered)
-    return Page(dict(windows), dict(notes), _edges(held))
+    ranges = Ranges()
+    ranges.add(covered)
+    return Page(dict(windows), dict(notes), _edges(ranges))
 
 
 class Pages:
@@ -138,11 +141,11 @@ class Pages:
 
     @cached_property
     def _ranges(self) -> Ranges:
-        return _held(self.pages)
+        return _ranges_of(self.pages)
 
-    def overlapping(self, asked: Sequence[Covered]) -> set[str]:
+    def overlapping(self, spans: Sequence[Covered]) -> set[str]:
         """The windows that may hold any of these offsets: all windows, or none if none has them."""
-        return set(self.windows) if self._ranges.meets(asked) else set()
+        return set(self.windows) if self._ranges.meets(spans) else set()
 
     def receipts(
         self, folder: Place, keys: Collection[str] | None = None
@@ -162,9 +165,9 @@ class Pages:
         """
         if not windows and not notes:
             return self
-        kept = {key: line for key, line in self.windows.items() if key not in windows}
+        kept_lines = {key: line for key, line in self.windows.items() if key not in windows}
         noted = {name: value for name, value in self.notes.items() if name not in notes}
-        return Pages([""], [Page(kept, noted, _edges(self._ranges))])
+        return Pages([""], [Page(kept_lines, noted, _edges(self._ranges))])
 
     def with_page(self, new: Page) -> tuple[Page, Sequence[str]]:
         """Merges a new page with smaller older ones; returns it, and the names of the others."""
@@ -172,9 +175,9 @@ class Pages:
         for name, older in zip(self.names, self.pages, strict=True):
             if name and older.size > new.size:
                 break
-            new, stays = _whole([new, older]), stays + 1
-        behind = tuple(self.names[stays:])
-        return msgspec.structs.replace(new, behind=behind), behind
+            new, stays = _merge_pages([new, older]), stays + 1
+        older_names = tuple(self.names[stays:])
+        return msgspec.structs.replace(new, behind=older_names), older_names
 
 
 class PageFiles:
@@ -186,8 +189,8 @@ class PageFiles:
         lost: the advice where a page is missing or damaged.
     """
 
-    def __init__(self, where: str, page: type[Page] = Page, lost: str = _LOST) -> None:
-        self._where, self._page, self._lost, self._newest = where, page, lost, Pages()
+    def __init__(self, where: str, page: type[Page] = Page, advice: str = _LOST) -> None:
+        self._where, self._page, self._advice, self._newest = where, page, advice, Pages()
 
     def read(self, folder: Place, head: str) -> Pages:
         """The pages of a state of the table.
@@ -200,40 +203,40 @@ class PageFiles:
             DamagedError: one of them is missing or damaged.
             SpecError: one was written in another form.
         """
-        known = self._newest
-        if head != known.head:
-            pages = dict(zip(known.names, known.pages, strict=True))
+        newest_pages = self._newest
+        if head != newest_pages.head:
+            pages = dict(zip(newest_pages.names, newest_pages.pages, strict=True))
             newest = self._read(folder, head) if head else Page()
             names = [head, *newest.behind] if head else []
-            behind = [pages.get(name) or self._read(folder, name) for name in newest.behind]
-            self._newest = known = Pages(names, [newest, *behind] if head else [])
-        return known
+            older_pages = [pages.get(name) or self._read(folder, name) for name in newest.behind]
+            self._newest = newest_pages = Pages(names, [newest, *older_pages] if head else [])
+        return newest_pages
 
     def write(self, folder: Place, pages: Pages, new: Page) -> str:
         """Writes the page of a commit, before the commit that names it; returns its name.
 
         All pages that it names exist then: one that was lost or cut short is written again.
         """
-        page, behind = pages.with_page(new)
+        page, older_names = pages.with_page(new)
         content = msgspec.json.encode(page)
         head = name_of(content)
         folder.put(path_of(head), content)
-        stay = pages.pages[len(pages.pages) - len(behind) :]
-        there = folder.seen(map(path_of, behind))
-        for name, older in zip(behind, stay, strict=True):
-            content, found = msgspec.json.encode(older), there[path_of(name)]
-            if found is None or found.size != len(content):  # since this process read it
+        stay = pages.pages[len(pages.pages) - len(older_names) :]
+        file_by_path = folder.seen(map(path_of, older_names))
+        for name, older in zip(older_names, stay, strict=True):
+            content, file = msgspec.json.encode(older), file_by_path[path_of(name)]
+            if file is None or file.size != len(content):  # since this process read it
                 folder.put(path_of(name), content)
-        self._newest = Pages([head, *behind], [page, *stay])
+        self._newest = Pages([head, *older_names], [page, *stay])
         return head
 
     def _read(self, folder: Place, name: str) -> Page:
         try:
             content = folder.get(path_of(name))
         except FileNotFoundError:
-            raise self._damaged(name, "it is missing") from None
+            raise self._damaged_error(name, "it is missing") from None
         if name_of(content) != name:
-            raise self._damaged(name, "it is damaged")
+            raise self._damaged_error(name, "it is damaged")
         form = msgspec.json.decode(content, type=_AnyForm).form
         if form != _FORM:
             raise SpecError(
@@ -244,10 +247,12 @@ class PageFiles:
             )
         return msgspec.json.decode(content, type=self._page)
 
-    def _damaged(self, name: str, why: str) -> DamagedError:
+    def _damaged_error(self, name: str, reason: str) -> DamagedError:
         page = f"the page {path_of(name)} of the table {self._where}"
         return DamagedError(
-            f"{page}, which says which windows it holds, can't be read: {why}", "commit", self._lost
+            f"{page}, which says which windows it holds, can't be read: {reason}",
+            "commit",
+            self._advice,
         )
 
 
@@ -335,29 +340,29 @@ class _AnyForm(msgspec.Struct):
     form: int = 1
 
 
-def _whole(pages: Sequence[Page]) -> Page:
+def _merge_pages(pages: Sequence[Page]) -> Page:
     """Merges pages. Of a window or a note that several have, the first one counts."""
-    return Page(_windows(pages), _notes(pages), _edges(_held(pages)))
+    return Page(_windows(pages), _notes(pages), _edges(_ranges_of(pages)))
 
 
 def _windows(pages: Sequence[Page], keys: Collection[str] | None = None) -> dict[str, PageLine]:
-    found: dict[str, PageLine] = {}
+    lines: dict[str, PageLine] = {}
     for page in reversed(pages):
         for key in page.windows if keys is None else [k for k in keys if k in page.windows]:
-            found.pop(key, None)  # a newer line comes last
-            found[key] = page.windows[key]
-    return found
+            lines.pop(key, None)  # a newer line comes last
+            lines[key] = page.windows[key]
+    return lines
 
 
 def _notes(pages: Sequence[Page]) -> dict[str, int]:
     return {name: value for page in reversed(pages) for name, value in page.notes.items()}
 
 
-def _held(pages: Sequence[Page]) -> Ranges:
-    held = Ranges()
+def _ranges_of(pages: Sequence[Page]) -> Ranges:
+    ranges = Ranges()
     for page in pages:
-        held.add(_covered(page.ranges))
-    return held
+        ranges.add(_covered(page.ranges))
+    return ranges
 
 
 def _covered(edges: Edges) -> Iterable[Covered]:
@@ -367,7 +372,7 @@ def _covered(edges: Edges) -> Iterable[Covered]:
 
 
 def _edges(ranges: Ranges) -> Edges:
-    found: dict[tuple[str, int], list[int]] = {}
-    for one in ranges.every():
-        found.setdefault((one.topic_id, one.partition), []).extend((one.start, one.stop))
-    return tuple((*tp, tuple(numbers)) for tp, numbers in sorted(found.items()))
+    edges: dict[tuple[str, int], list[int]] = {}
+    for span in ranges.every():
+        edges.setdefault((span.topic_id, span.partition), []).extend((span.start, span.stop))
+    return tuple((*tp, tuple(numbers)) for tp, numbers in sorted(edges.items()))

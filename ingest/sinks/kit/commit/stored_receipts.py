@@ -105,16 +105,16 @@ def restore(
 
 
 def _unreadable(key: str, generation: int, state: str) -> Unreadable:
-    what = (
+    message = (
         f"window {key} is committed (generation {generation}), and its receipt in {RECEIPTS} is"
         f" {state}"
     )
-    do = (
+    advice = (
         "windrow verify SPEC --restore-receipts puts the ledger's copy back; if the ledger has"
         " none, restore the table's _windrow folder from a backup. Until then don't write the"
         " window again: its rows are in the table."
     )
-    return Unreadable(key, what, do)
+    return Unreadable(key, message, advice)
 
 
 def digest(content: bytes) -> str:
@@ -144,14 +144,14 @@ class ReceiptRow(msgspec.Struct, frozen=True):
 
         `backup`: what is restored from a backup if there is no copy of the receipt.
         """
-        key, do = self.window_key, _DO.format(backup)
+        key, advice = self.window_key, _DO.format(backup)
         if self.receipt is None or self.generation is None:
-            return Unreadable(key, f"window {key} is committed, and its receipt is missing", do)
+            return Unreadable(key, f"window {key} is committed, and its receipt is missing", advice)
         if self.sha256 != _row_digest(key, self.generation, self.ranges, self.receipt):
             return Unreadable(
                 key,
                 f"the receipt or the offsets of window {key} are not those that were committed",
-                do,
+                advice,
             )
         return StoredReceipt(key, self.receipt, self.version)
 
@@ -182,8 +182,8 @@ def receipt_digest(window_key: str, receipt: Receipt, text: str, generation: int
 
 def _row_digest(key: str, generation: int, ranges: Sequence[str], text: str) -> bytes:
     """Computes the digest of a receipt's text, its window, its generation and its ranges."""
-    whole = "\n".join([key, str(generation), *sorted(ranges), text])
-    return hashlib.sha256(whole.encode()).digest()
+    content = "\n".join([key, str(generation), *sorted(ranges), text])
+    return hashlib.sha256(content.encode()).digest()
 
 
 def _range_texts(receipt: Receipt) -> list[str]:

@@ -101,9 +101,9 @@ class Unanswered(msgspec.Struct, frozen=True):
     full: bool = False
 
     @classmethod
-    def by_storage(cls, why: str, *, is_local: bool) -> Unanswered:
+    def by_storage(cls, reason: str, *, is_local: bool) -> Unanswered:
         """The answer of a client of files, in whose words a local disk may be full."""
-        return cls(why, is_local and is_disk_full(why))
+        return cls(reason, is_local and is_disk_full(reason))
 
     def outcome_for(self, _sent: Receipt) -> Outcome:
         """What became of a receipt that was to be put, as a sink says it."""

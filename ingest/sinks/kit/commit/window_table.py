@@ -85,24 +85,26 @@ def read_receipt(stored: StoredReceipt | Unreadable) -> Committed | Unreadable:
     try:
         version = from_json(stored.text, _AnyVersion).version
         if version > RECEIPT_VERSION:
-            what = f"the receipt of window {stored.key} was written by a later windrow"
-            do = "Upgrade windrow; nothing is wrong with the table."
-            return Unreadable(stored.key, what, do)
+            message = f"the receipt of window {stored.key} was written by a later windrow"
+            advice = "Upgrade windrow; nothing is wrong with the table."
+            return Unreadable(stored.key, message, advice)
         if version < RECEIPT_VERSION:
-            what = f"the receipt of window {stored.key} has form {version}, from before 0.1.0"
-            do = "Begin another pipeline and table from the topic: this form isn't read any more."
-            return Unreadable(stored.key, what, do)
+            message = f"the receipt of window {stored.key} has form {version}, from before 0.1.0"
+            advice = (
+                "Begin another pipeline and table from the topic: this form isn't read any more."
+            )
+            return Unreadable(stored.key, message, advice)
         return Committed(from_json(stored.text, Receipt), stored.version)
     except (msgspec.DecodeError, ValueError):
-        what = f"the receipt of window {stored.key} is damaged"
-        do = "Put the ledger's copy back: windrow verify SPEC --restore-receipts."
-        return Unreadable(stored.key, what, do)
+        message = f"the receipt of window {stored.key} is damaged"
+        advice = "Put the ledger's copy back: windrow verify SPEC --restore-receipts."
+        return Unreadable(stored.key, message, advice)
 
 
-def _whole(found: Committed | Unreadable) -> Committed:
-    if isinstance(found, Unreadable):
-        raise DamagedError(found.what, "commit", found.do)
-    return found
+def _require_readable(committed: Committed | Unreadable) -> Committed:
+    if isinstance(committed, Unreadable):
+        raise DamagedError(committed.what, "commit", committed.do)
+    return committed
 
 
 def committed_by_key(state: ReceiptState, keys: Collection[str]) -> dict[str, Committed]:
@@ -111,11 +113,13 @@ def committed_by_key(state: ReceiptState, keys: Collection[str]) -> dict[str, Co
     Raises:
         DamagedError: one of them is missing or damaged.
     """
-    found = [_whole(read_receipt(stored)) for stored in state.receipts(keys)] if keys else []
-    return {committed.receipt.window.key: committed for committed in found}
+    receipts = (
+        [_require_readable(read_receipt(stored)) for stored in state.receipts(keys)] if keys else []
+    )
+    return {committed.receipt.window.key: committed for committed in receipts}
 
 
-def check_receipt(place: str, state: ReceiptState, receipt: Receipt) -> Committed | None:
+def check_receipt(location: str, state: ReceiptState, receipt: Receipt) -> Committed | None:
     """Compares a receipt with a table's windows; returns its window's receipt if that is committed.
 
     Raises:
@@ -124,22 +128,26 @@ def check_receipt(place: str, state: ReceiptState, receipt: Receipt) -> Committe
     """
     # a table that something else made is refused before it is read
     owner = state.owner
-    own = receipt.window.key
-    before, after = (None if one is None else one.key for one in receipt.adjacent_windows)
-    held = committed_by_key(state, {key for key in (own, before, after) if key is not None})
+    own_key = receipt.window.key
+    previous_key, next_key = (
+        None if window is None else window.key for window in receipt.adjacent_windows
+    )
+    committed_windows = committed_by_key(
+        state, {key for key in (own_key, previous_key, next_key) if key is not None}
+    )
     # The first generation of a committed window was compared with all others, and every later one
     # has the same plan.
-    sharing = set() if own in held else state.overlapping(covered(receipt.plan))
-    others = committed_by_key(state, sharing - {own}).values()
-    seen = TableView(
-        place,
+    sharing = set() if own_key in committed_windows else state.overlapping(covered(receipt.plan))
+    others = committed_by_key(state, sharing - {own_key}).values()
+    view = TableView(
+        location,
         owner,
-        held.get(own),
-        held.get(before or ""),
-        held.get(after or ""),
+        committed_windows.get(own_key),
+        committed_windows.get(previous_key or ""),
+        committed_windows.get(next_key or ""),
         [committed.receipt for committed in others],
     )
-    return decide(receipt, seen)
+    return decide(receipt, view)
 
 
 def relist(
@@ -179,8 +187,8 @@ def relist(
             r.window.key: PageLine(r.generation, digest(text.encode()), version)
             for r, text in receipts
         }
-        held = [offsets for r, _ in receipts for offsets in covered(r.plan)]
-        cast("PagedState", state).pages = Pages([""], [page_of(lines, notes, held)])
+        ranges = [offsets for r, _ in receipts for offsets in covered(r.plan)]
+        cast("PagedState", state).pages = Pages([""], [page_of(lines, notes, ranges)])
         return TableChange(notes={SWEPT: youngest(store)})
 
     done = run_commit_loop(store, is_whole, on)
@@ -222,7 +230,9 @@ def _refuse_nested(store: TableStore) -> None:
     others = list[Path]()
     with suppress(OSError):  # the name is too long, or so: that is told where it is written
         others += (folder for folder in around if any((folder / log).is_dir() for log in logs))
-        others += (found.parent for log in logs if around for found in path.glob(f"*/{log}"))
+        others += (
+            log_folder.parent for log in logs if around for log_folder in path.glob(f"*/{log}")
+        )
     if others:
         with store.reading() as state:
             if state is not None:
@@ -281,14 +291,20 @@ class ReceiptTable:
         return next(self.looks([window]))
 
     def looks(self, windows: Sequence[Window]) -> Iterator[Committed | None]:
-        found: dict[str, Committed | Unreadable] = {}
+        receipt_by_key: dict[str, Committed | Unreadable] = {}
         if windows:
             with self.reading() as state:
                 if state is not None:
                     _refuse_foreign(state)
                     stored = state.receipts([window.key for window in windows])
-                    found = {one.key: read_receipt(one) for one in stored}
-        return (_whole(found[w.key]) if w.key in found else None for w in windows)
+                    receipt_by_key = {
+                        stored_receipt.key: read_receipt(stored_receipt)
+                        for stored_receipt in stored
+                    }
+        return (
+            _require_readable(receipt_by_key[w.key]) if w.key in receipt_by_key else None
+            for w in windows
+        )
 
     def committed(self, windows: Sequence[Window]) -> set[Window]:
         keys: Collection[str] = ()
@@ -302,13 +318,13 @@ class ReceiptTable:
     def receipts(self) -> Iterator[Committed]:
         with self.reading() as state:
             if state is not None:
-                yield from map(_whole, receipts_of(state))
+                yield from map(_require_readable, receipts_of(state))
 
     def receipt_text(self, receipt: Receipt) -> str:
         with self.reading() as state:
             for stored in () if state is None else state.receipts([receipt.window.key]):
-                found = read_receipt(stored)
-                if isinstance(found, Committed) and found.receipt == receipt:
+                committed = read_receipt(stored)
+                if isinstance(committed, Committed) and committed.receipt == receipt:
                     assert isinstance(stored, StoredReceipt)
                     return stored.text
         return to_json(receipt)
@@ -415,7 +431,7 @@ class WindowTable(ReceiptTable):
         return None if staged is None else staged.progress_folder()
 
     def commit(self, receipt: Receipt, staged: Sequence[Staged]) -> Outcome:
-        committables = tuple(one for s in staged for one in s.rows)
+        committables = tuple(committable for s in staged for committable in s.rows)
         change = TableChange(
             window=receipt.window,
             staged=committables,
@@ -440,9 +456,9 @@ class WindowTable(ReceiptTable):
 
     def refuse_foreign_rows(self, state: TableState, key: str) -> None:
         if state.holding([key]):
-            what = f"the table {self.store.place} holds rows of window {key}"
+            message = f"the table {self.store.place} holds rows of window {key}"
             raise RefusedError(
-                f"{what} that no commit of windrow brought",
+                f"{message} that no commit of windrow brought",
                 "commit",
                 "Nothing was committed. Find out what wrote them, and remove them.",
             )
@@ -512,9 +528,9 @@ class TableAudit:
     def kept(self) -> Iterator[WrittenReceipt]:
         with self._store.reading() as state:
             for text in every(cast("PagedState", state).folder):
-                found = read_receipt(StoredReceipt("", text, None))
-                if isinstance(found, Committed):
-                    yield found.receipt, text
+                committed = read_receipt(StoredReceipt("", text, None))
+                if isinstance(committed, Committed):
+                    yield committed.receipt, text
 
     def relist(self, version: int, receipts: Collection[WrittenReceipt]) -> None:
         relist(self._store, version, receipts, {})
@@ -529,11 +545,11 @@ class TableAudit:
         try:
             return _counted(self.contents(window, names), kinds, self.metadata, window)
         except RefusedError as lost:
-            again = f"windrow replay SPEC --window {window.key} reads the window again"
+            replay_advice = f"windrow replay SPEC --window {window.key} reads the window again"
             raise RefusedError(
                 lost.what,
                 lost.stage,
-                f"{lost.do} Or {again}, as long as the topic holds its messages.",
+                f"{lost.do} Or {replay_advice}, as long as the topic holds its messages.",
             ) from lost
 
     def restore(self, window: Window, text: str, *, dry_run: bool = False) -> None:
@@ -569,17 +585,17 @@ class KeyedTableAudit:
             return 0 if state is None else cast("KeyedAudit", state).rows()
 
     def every(self) -> Iterator[pa.RecordBatch]:
-        return self._asked(lambda state: state.every())
+        return self._read_state(lambda state: state.every())
 
     def tombstones(self) -> Iterator[pa.RecordBatch]:
-        return self._asked(lambda state: state.tombstones())
+        return self._read_state(lambda state: state.tombstones())
 
     def lost_tombstones(
         self, receipts: Sequence[Receipt]
     ) -> Iterator[tuple[Receipt, RefusedError | UnreachableError]]:
-        return self._asked(lambda state: state.lost_tombstones(receipts))
+        return self._read_state(lambda state: state.lost_tombstones(receipts))
 
-    def _asked(self, ask: Callable[[KeyedAudit], Iterator[T]]) -> Iterator[T]:
+    def _read_state(self, ask: Callable[[KeyedAudit], Iterator[T]]) -> Iterator[T]:
         with self._store.reading() as state:
             if state is not None:
                 yield from ask(cast("KeyedAudit", state))

@@ -50,10 +50,10 @@ class RowLayout(msgspec.Struct, frozen=True):
     @property
     def schema(self) -> pa.Schema:
         """The columns of a staged batch."""
-        return file_schema(self._whole, self.metadata)
+        return file_schema(self._file_schema, self.metadata)
 
     @property
-    def _whole(self) -> pa.Schema:
+    def _file_schema(self) -> pa.Schema:
         return self.rows if self.only_staged is None else self.rows.append(self.only_staged)
 
     def batch(self, rows: pa.RecordBatch, messages: pa.RecordBatch, split: Split) -> pa.RecordBatch:
@@ -67,7 +67,7 @@ class RowLayout(msgspec.Struct, frozen=True):
             rows = rows.append_column(
                 self.only_staged, pa.nulls(rows.num_rows, self.only_staged.type)
             )
-        _refuse_unlike(rows, messages, self._whole, split)
+        _refuse_unlike(rows, messages, self._file_schema, split)
         return _fitted(
             [*rows.columns, *columns(in_files(self.metadata), messages, self.attempt)],
             self.schema,
@@ -111,11 +111,11 @@ Layout = RowLayout | DeadLetterLayout
 
 
 @contextmanager
-def writable(place: str, split: Split, *, done: str = "committed") -> Iterator[None]:
+def writable(uri: str, split: Split, *, done: str = "committed") -> Iterator[None]:
     """Turns errors of the disk into windrow's while a split is staged.
 
     Args:
-        place: of the staged files.
+        uri: of the staged files.
         split: the one that is staged.
         done: the word for what surely didn't happen to the split.
 
@@ -125,15 +125,17 @@ def writable(place: str, split: Split, *, done: str = "committed") -> Iterator[N
     try:
         yield
     except OSError as error:
-        why = error.strerror or str(error).strip().partition("\n")[0][:300] or type(error).__name__
-        what = f"a staged file below {place} can't be written: {why}"
+        reason = (
+            error.strerror or str(error).strip().partition("\n")[0][:300] or type(error).__name__
+        )
+        message = f"a staged file below {uri} can't be written: {reason}"
         wait = (
             "Wait, for the store has too much to do"
             if is_busy(str(error))
             else "Make room or fix the storage"
         )
         raise UnreachableError(
-            what,
+            message,
             "stage",
             f"Nothing was {done}. {wait}, then run the window again.",
             split.topic,
@@ -174,7 +176,7 @@ class GrowingFile(Generic[File]):
 
     def __init__(
         self,
-        place: Place,
+        folder: Place,
         path: str,
         writer: RowWriter[File],
         *,
@@ -182,7 +184,7 @@ class GrowingFile(Generic[File]):
         durable: bool = True,
     ) -> None:
         self.rows = 0
-        self._place, self._path, self._writer = place, path, writer
+        self._folder, self._path, self._writer = folder, path, writer
         self._grouped, self._durable = grouped, durable
         self._out: pa.NativeFile | None = None
         self._waiting: list[pa.RecordBatch] = []
@@ -191,7 +193,7 @@ class GrowingFile(Generic[File]):
     def add(self, batch: pa.RecordBatch) -> None:
         """Appends rows, with the same columns each time."""
         if self._out is None:
-            out = self._place.create(self._path)
+            out = self._folder.create(self._path)
             # if this fails because the disk is full, there is nothing to end
             self._writer.begin(out)
             self._out = out
@@ -214,7 +216,7 @@ class GrowingFile(Generic[File]):
         self._writer.end()
         self._out.close()
         return self._writer.describe(
-            self._path, self._place.finish(self._path, durable=self._durable), self.rows
+            self._path, self._folder.finish(self._path, durable=self._durable), self.rows
         )
 
     def abandon(self) -> None:
@@ -282,37 +284,37 @@ class FileStager(Generic[File]):
         return batch
 
     def _unstorable(
-        self, what: str, do: str, messages: pa.RecordBatch, rows: Sequence[int]
+        self, message: str, advice: str, messages: pa.RecordBatch, rows: Sequence[int]
     ) -> UnstorableRowsError:
         """The error for rows that the file can't hold, at the message of the first one."""
         offset = messages["offset"][rows[0]].as_py()
-        at = self._split.topic, self._split.partition, offset
-        return UnstorableRowsError(what, "stage", do, *at, rows)
+        position = self._split.topic, self._split.partition, offset
+        return UnstorableRowsError(message, "stage", advice, *position, rows)
 
 
 class TextStager(FileStager[File]):
     """Stages rows of a table whose dates and times are text, and refuses what has none."""
 
     def _in_file(self, batch: pa.RecordBatch, messages: pa.RecordBatch) -> pa.RecordBatch:
-        found = find_outside_calendar(dict(zip(batch.schema.names, batch.columns, strict=True)))
-        if found is not None:
-            do = (
+        refusal = find_outside_calendar(dict(zip(batch.schema.names, batch.columns, strict=True)))
+        if refusal is not None:
+            advice = (
                 "Nothing was committed. Refuse such values by a rule of the schema, or have a"
                 " transform change them."
             )
-            raise self._unstorable(found[1], do, messages, found[0].tolist())
+            raise self._unstorable(refusal[1], advice, messages, refusal[0].tolist())
         return batch
 
 
 def _refuse_unlike(
-    rows: pa.RecordBatch, messages: pa.RecordBatch, wanted: pa.Schema, split: Split
+    rows: pa.RecordBatch, messages: pa.RecordBatch, expected: pa.Schema, split: Split
 ) -> None:
-    if rows.schema.names != wanted.names or rows.num_rows != messages.num_rows:
-        what = (
+    if rows.schema.names != expected.names or rows.num_rows != messages.num_rows:
+        message = (
             f"{counted(rows.num_rows, 'row')} of {rows.schema.names} were to be staged for"
             f" {counted(messages.num_rows, 'message')}"
         )
-        raise _misfit(f"{what}; the table has {wanted.names}", split)
+        raise _misfit(f"{message}; the table has {expected.names}", split)
 
 
 def _fitted(arrays: Sequence[pa.Array], schema: pa.Schema, split: Split) -> pa.RecordBatch:
@@ -343,9 +345,9 @@ def _cast(array: pa.Array, field: pa.Field, split: Split) -> pa.Array:
         raise misfit from None
 
 
-def _misfit(what: str, split: Split) -> BugError:
+def _misfit(message: str, split: Split) -> BugError:
     return BugError(
-        what,
+        message,
         "stage",
         "Nothing was committed. Report a bug in the format or the transform: the rows must be"
         " exactly the table's columns.",

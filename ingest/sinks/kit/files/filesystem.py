@@ -157,19 +157,21 @@ class Place:
         """The place of the table of the dead letters."""
         return Place(f"{self.uri}_dead")
 
-    def is_same(self, other: Place) -> bool:
+    def is_same(self, folder: Place) -> bool:
         """Returns whether two normalized places are the same; follows links of local paths."""
-        one, two = self.uri, other.uri
-        return one == two or (
-            not is_url(one) and not is_url(two) and os.path.realpath(one) == os.path.realpath(two)
+        uri, other_uri = self.uri, folder.uri
+        return uri == other_uri or (
+            not is_url(uri)
+            and not is_url(other_uri)
+            and os.path.realpath(uri) == os.path.realpath(other_uri)
         )
 
-    def is_same_table(self, other: Place) -> bool:
+    def is_same_table(self, folder: Place) -> bool:
         """Returns whether two places are the same for the table and for its dead letters.
 
         A link may lead to the table only, and not to the table of its dead letters.
         """
-        return self.is_same(other) and self.dead.is_same(other.dead)
+        return self.is_same(folder) and self.dead.is_same(folder.dead)
 
     def waiting(self) -> AbstractContextManager[None]:
         """Announces that an object store is waited for: its clients retry for long, silently."""
@@ -182,9 +184,9 @@ class Place:
             else nullcontext()
         )
 
-    def advice(self, why: str) -> str:
-        """The advice where it can't be read or written; `why`: its client's words."""
-        if is_busy(why):
+    def advice(self, reason: str) -> str:
+        """The advice where it can't be read or written; `reason`: its client's words."""
+        if is_busy(reason):
             return "The store refuses it for now; nothing has to be changed: run this again later."
         return _CHECK_S3 if self.uri.startswith("s3:") else _CHECK
 
@@ -354,12 +356,12 @@ class Place:
 
     def seen(self, paths: Iterable[str]) -> dict[str, ListedFile | None]:
         """The size and time of each file; None for one that doesn't exist."""
-        asked = list(paths)
+        requested_paths = list(paths)
         with self._explained(""):
-            infos = self._fs.get_file_info([self._full(p) for p in asked])
+            infos = self._fs.get_file_info([self._full(p) for p in requested_paths])
         return {
             p: ListedFile(p, i.size, i.mtime) if i.type == fs.FileType.File else None
-            for p, i in zip(asked, infos, strict=True)
+            for p, i in zip(requested_paths, infos, strict=True)
         }
 
     def remove(self, path: str) -> None:
@@ -389,7 +391,7 @@ class Place:
         """Arrow's file system and the root in it; may ask the network for an object store."""
         try:
             with self.waiting():
-                found, root = fs.FileSystem.from_uri(self.uri)
+                filesystem, root = fs.FileSystem.from_uri(self.uri)
         except pa.ArrowInvalid as error:
             raise self._senseless(without_secrets(self.uri), error) from error
         except OSError as error:
@@ -398,7 +400,7 @@ class Place:
                 "setup",
                 self.advice(str(error)),
             ) from error
-        return found, root
+        return filesystem, root
 
     @property
     def _fs(self) -> fs.FileSystem:

@@ -22,7 +22,7 @@ _BUFFER = 64 << 10
 
 
 def read_batches(
-    place: Place, path: str, columns: list[str] | None = None
+    folder: Place, path: str, columns: list[str] | None = None
 ) -> Iterator[pa.RecordBatch]:
     """Reads the rows of one file, or some of its columns.
 
@@ -30,7 +30,7 @@ def read_batches(
         RefusedError: the file is gone or damaged.
         UnreachableError: it can't be read.
     """
-    with explain_file_errors(path), place.filesystem().open_input_file(path) as source:
+    with explain_file_errors(path), folder.filesystem().open_input_file(path) as source:
         yield from batches_in(source, columns)
 
 
@@ -136,25 +136,25 @@ def explain_file_errors(path: str) -> Iterator[None]:
         ValueError,
     ) as error:
         # a flipped bit may lead to any of these
-        raise _lost(path, error) from error
+        raise _unreadable_error(path, error) from error
     except OSError as error:
         # Parquet's own errors of pages and footers have no number
         if error.errno is None:
-            raise _lost(path, error) from error
+            raise _unreadable_error(path, error) from error
         raise UnreachableError(
             f"{path}: {error.strerror}", "setup", "Check the table's storage and rights."
         ) from error
 
 
-def _lost(path: str, error: Exception) -> RefusedError:
-    why = (
+def _unreadable_error(path: str, error: Exception) -> RefusedError:
+    reason = (
         str(error).strip().partition("\n")[0][:200]
         if isinstance(error, OSError | pa.ArrowException)
         else type(error).__name__
     )
-    what = "is gone" if isinstance(error, FileNotFoundError) else f"is damaged ({why})"
+    state = "is gone" if isinstance(error, FileNotFoundError) else f"is damaged ({reason})"
     return RefusedError(
-        f"the file {path} {what}",
+        f"the file {path} {state}",
         "commit",
         "Restore the file from a backup; or, if no commit names it yet, run the window again.",
     )

@@ -40,8 +40,8 @@ class PutIfAbsent(ABC):
     waits: ClassVar = STORE_WAITS
     """The seconds before each further try after a put that wasn't answered."""
 
-    def __init__(self, place: Place) -> None:
-        self.place = place
+    def __init__(self, folder: Place) -> None:
+        self.place = folder
 
     @abstractmethod
     def put(self, path: str, content: bytes) -> None:
@@ -79,15 +79,15 @@ class PutIfAbsent(ABC):
         retry(take_step, lambda error: isinstance(error, UnreachableError), self.waits)
 
 
-def put_if_absent(place: Place) -> PutIfAbsent:
+def put_if_absent(folder: Place) -> PutIfAbsent:
     """Chooses the way to put by a place's scheme.
 
     Raises:
         SpecError: no name can be taken only once there.
     """
-    uri = place.uri
+    uri = folder.uri
     if uri.startswith(_S3):
-        return S3Puts(place)
+        return S3Puts(folder)
     if "://" in uri:
         scheme = uri.partition("://")[0]
         raise SpecError(
@@ -95,26 +95,29 @@ def put_if_absent(place: Place) -> PutIfAbsent:
             "spec",
             _STORES,
         )
-    return HardLinks(place)
+    return HardLinks(folder)
 
 
-def refusal(place: Place, error: OSError) -> SpecError | UnreachableError:
+def refusal(folder: Place, error: OSError) -> SpecError | UnreachableError:
     """The error for a first put that failed: a SpecError if a person has to act."""
-    uri, why = place.uri, error.strerror or str(error)
+    uri, reason = folder.uri, error.strerror or str(error)
     if error.errno in _NO_PROMISE:
         return SpecError(
-            f"no commit to {uri} can be exactly once: no name there can be taken only once ({why})",
+            f"no commit to {uri} can be exactly once: no name there can be taken only once"
+            f" ({reason})",
             "setup",
             _STORES,
         )
     if error.errno == errno.EACCES:
         return SpecError(
-            f"nothing may be written below {uri} ({why})",
+            f"nothing may be written below {uri} ({reason})",
             "setup",
             "Give windrow's user the rights to get, put, list and delete below it, or set sink.path"
             " to another place.",
         )
-    return UnreachableError(f"nothing can be put below {uri}: {why}", "setup", place.advice(why))
+    return UnreachableError(
+        f"nothing can be put below {uri}: {reason}", "setup", folder.advice(reason)
+    )
 
 
 class HardLinks(PutIfAbsent):
@@ -135,15 +138,16 @@ class S3Puts(PutIfAbsent):
         SpecError: boto3 isn't installed.
     """
 
-    def __init__(self, place: Place) -> None:
+    def __init__(self, folder: Place) -> None:
         if not has_s3():
             raise SpecError(
-                f"sink.path is {place.uri}, and boto3, which puts on a condition, is not installed",
+                f"sink.path is {folder.uri}, and boto3, which puts on a condition, is not"
+                " installed",
                 "spec",
                 how_to_install("s3"),
             )
-        super().__init__(place)
-        self._bucket, _, self._prefix = place.uri.removeprefix(_S3).partition("/")
+        super().__init__(folder)
+        self._bucket, _, self._prefix = folder.uri.removeprefix(_S3).partition("/")
 
     def put(self, path: str, content: bytes) -> None:
         """Puts an object. It is sent once: a retry of the client could find its own object."""

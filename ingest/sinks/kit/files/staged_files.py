@@ -118,13 +118,13 @@ class StagedFiles(Generic[File_co]):
         uri: str,
         folders: Sequence[str],
         file: type[File_co],
-        place: Place | None = None,
+        folder: Place | None = None,
         *,
         consumed: bool = False,
         opened: Callable[[str], Place] = Place,
     ) -> None:
         self.uri, self.folders, self.consumed = uri, folders, consumed
-        self.place = Place(uri) if place is None else place
+        self.place = Place(uri) if folder is None else folder
         self._file, self._opened = file, opened
 
     def progress_folder(self) -> Place:
@@ -152,26 +152,32 @@ class StagedFiles(Generic[File_co]):
         Raises:
             RefusedError: says how many are gone, cut short or given up.
         """
-        wanted = list(files)
-        seen = self.place.seen(f.path for f in wanted)
-        gone = [f.path for f in wanted if (file := seen[f.path]) is None or file.size != f.size]
-        if gone:
+        expected_files = list(files)
+        file_by_path = self.place.seen(f.path for f in expected_files)
+        missing_paths = [
+            f.path
+            for f in expected_files
+            if (file := file_by_path[f.path]) is None or file.size != f.size
+        ]
+        if missing_paths:
             raise RefusedError(
-                f"{len(gone)} of {counted(len(wanted), 'staged file')} are gone or cut short,"
+                f"{len(missing_paths)} of {counted(len(expected_files), 'staged file')} are gone"
+                " or cut short,"
                 f" the first is"
-                f" {gone[0]} below {without_secrets(self.place.uri)}",
+                f" {missing_paths[0]} below {without_secrets(self.place.uri)}",
                 "commit",
                 self.do_if_gone,
             )
         swept = None if state is None else state.note(SWEPT)
         late = [
             path
-            for path, file in seen.items()
+            for path, file in file_by_path.items()
             if swept is not None and file is not None and file.modified_millis <= swept
         ]
         if late:
             raise RefusedError(
-                f"{len(late)} of {counted(len(wanted), 'staged file')} were given up by windrow"
+                f"{len(late)} of {counted(len(expected_files), 'staged file')} were given up by"
+                " windrow"
                 f" sweep, the first"
                 f" is {late[0]}",
                 "commit",
@@ -186,7 +192,11 @@ class StagedFiles(Generic[File_co]):
 
     def older(self, cutoff: int) -> dict[str, int]:
         """The files of `written` until an instant, in the order of their paths."""
-        return {path: at for path, at in sorted(self.written().items()) if at <= cutoff}
+        return {
+            path: modified_millis
+            for path, modified_millis in sorted(self.written().items())
+            if modified_millis <= cutoff
+        }
 
     def remove(self, paths: Iterable[str], *, dry_run: bool = False) -> list[str]:
         """Removes files, and returns their URIs. `dry_run`: removes nothing."""

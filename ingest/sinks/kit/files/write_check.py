@@ -43,7 +43,7 @@ def refuse_unwritable(uri: str, setting: str = "sink.path") -> None:
         if why.errno in _FULL:
             return
         who = _name(os.geteuid())
-        reason, do = (
+        reason, advice = (
             (f"{nearest} is no folder", f"It is a file: set {setting} to a place below a folder.")
             if why.errno == errno.ENOTDIR
             else (
@@ -52,7 +52,7 @@ def refuse_unwritable(uri: str, setting: str = "sink.path") -> None:
             )
         )
         raise SpecError(
-            f"the table {uri} can't be written: {reason} ({why.strerror})", "setup", do
+            f"the table {uri} can't be written: {reason} ({why.strerror})", "setup", advice
         ) from why
 
 

@@ -30,10 +30,10 @@ OURS, OTHERS = "#d95f02", "#7f8fa6"
 
 def bars(axes: Any, panel: dict[str, Any]) -> None:
     """A bar a side, with its range."""
-    labels, values, least, most, ours = zip(*panel["bars"], strict=True)
+    labels, values, lowest, highest, ours = zip(*panel["bars"], strict=True)
     errors = [
-        [v - low for v, low in zip(values, least, strict=True)],
-        [high - v for v, high in zip(values, most, strict=True)],
+        [v - low for v, low in zip(values, lowest, strict=True)],
+        [high - v for v, high in zip(values, highest, strict=True)],
     ]
     places = range(len(labels))
     axes.barh(
@@ -60,17 +60,17 @@ def line(axes: Any, panel: dict[str, Any]) -> None:
 
 def main() -> None:
     """One file."""
-    told = json.load(sys.stdin)
-    columns = min(3, len(told["panels"]))
-    rows = -(-len(told["panels"]) // columns)
+    instructions = json.load(sys.stdin)
+    columns = min(3, len(instructions["panels"]))
+    rows = -(-len(instructions["panels"]) // columns)
     figure, grid = plt.subplots(rows, columns, figsize=(4.6 * columns, 2.3 * rows), squeeze=False)
-    for axes, panel in zip(grid.flat, told["panels"], strict=False):
+    for axes, panel in zip(grid.flat, instructions["panels"], strict=False):
         (bars if "bars" in panel else line)(axes, panel)
         axes.set_title(panel["title"], loc="left", fontsize=9)
-    for axes in grid.flat[len(told["panels"]) :]:
+    for axes in grid.flat[len(instructions["panels"]) :]:
         axes.set_visible(False)
     figure.tight_layout()
-    figure.savefig(told["out"], metadata={"Date": None})
+    figure.savefig(instructions["out"], metadata={"Date": None})
 
 
 if __name__ == "__main__":

@@ -24,8 +24,8 @@ def chunk(stops: list[int]) -> int:
     """A number of messages that divides every topic-partition's: Daft waits out a
     timeout of 10 seconds for the rest of its last batch.
     """
-    whole = math.gcd(*stops)
-    return max(size for size in range(1, MOST + 1) if whole % size == 0)
+    divisor = math.gcd(*stops)
+    return max(size for size in range(1, MOST + 1) if divisor % size == 0)
 
 
 TYPES = {
@@ -37,13 +37,13 @@ TYPES = {
 }
 
 
-def dtype(told: Any) -> DataType:
+def dtype(description: Any) -> DataType:
     """Daft's type."""
-    if isinstance(told, str):
-        return TYPES[told]
-    if "list" in told:
-        return DataType.list(dtype(told["list"]))
-    return DataType.struct({name: dtype(inner) for name, inner in told["struct"].items()})
+    if isinstance(description, str):
+        return TYPES[description]
+    if "list" in description:
+        return DataType.list(dtype(description["list"]))
+    return DataType.struct({name: dtype(inner) for name, inner in description["struct"].items()})
 
 
 def main(bootstrap: str) -> None:
@@ -58,7 +58,7 @@ def main(bootstrap: str) -> None:
             total = messages.agg(
                 col("value").count().alias("rows"), col("value").length().sum().alias("bytes")
             ).to_pydict()
-            answer = total["rows"][0]
+            row_count = total["rows"][0]
         else:
             names = list(job["columns"]["struct"])
             parsed = messages.select(
@@ -68,8 +68,8 @@ def main(bootstrap: str) -> None:
             parsed.select(
                 *(col("r").get(name).alias(name) for name in names), "offset"
             ).write_parquet(job["out"])
-            answer = job["rows"]  # the harness counts what was written
-        print(json.dumps({"rows": answer}), flush=True)
+            row_count = job["rows"]  # the harness counts what was written
+        print(json.dumps({"rows": row_count}), flush=True)
 
 
 if __name__ == "__main__":

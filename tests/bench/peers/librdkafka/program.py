@@ -44,9 +44,10 @@ def main(bootstrap: str, program: str) -> None:
             str(job["rows"]),
         ]
         done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=300)
-        said = SAID.findall(done.stdout)
+        figures = SAID.findall(done.stdout)
         print(
-            json.dumps({"rows": int(said[-1][0]), "seconds": int(said[-1][2]) / 1000}), flush=True
+            json.dumps({"rows": int(figures[-1][0]), "seconds": int(figures[-1][2]) / 1000}),
+            flush=True,
         )
 
 

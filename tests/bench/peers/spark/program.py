@@ -54,12 +54,12 @@ def messages(session: SparkSession, bootstrap: str, topic: str) -> DataFrame:
     return reader.options(**KAFKA).load()
 
 
-def rows(taken: DataFrame, job: dict[str, Any]) -> DataFrame:
+def rows(frame: DataFrame, job: dict[str, Any]) -> DataFrame:
     """What the job wants of them."""
     if job["work"] == "raw":
-        return taken
+        return frame
     where = ["topic", "partition", "offset", "timestamp"]
-    return taken.select(
+    return frame.select(
         from_json(col("value").cast("string"), job["columns"]).alias("r"), *where
     ).select("r.*", *where)
 
@@ -76,15 +76,15 @@ def main(bootstrap: str, jars: str) -> None:
     session.range(1).count()
     print(json.dumps({"ready": True}), flush=True)
     for line in sys.stdin:
-        job, seen = json.loads(line), Observation()
+        job, observation = json.loads(line), Observation()
         frame = rows(messages(session, bootstrap, job["topic"]), job).observe(
-            seen, count(lit(1)).alias("rows")
+            observation, count(lit(1)).alias("rows")
         )
         if job["work"] == "table":
             frame.write.parquet(job["out"])
         else:
             frame.write.format("noop").mode("overwrite").save()
-        print(json.dumps({"rows": seen.get["rows"]}), flush=True)
+        print(json.dumps({"rows": observation.get["rows"]}), flush=True)
 
 
 if __name__ == "__main__":

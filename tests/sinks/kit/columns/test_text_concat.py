@@ -19,25 +19,25 @@ KINDS = st.sampled_from([pa.string(), TEXT])
 @st.composite
 def parts_of(draw: st.DrawFn) -> list[pa.Array | str]:
     """Columns of one length, each a slice of a longer one, and texts between them."""
-    rows, before = draw(st.integers(0, 12)), draw(st.integers(0, 3))
+    rows, skipped = draw(st.integers(0, 12)), draw(st.integers(0, 3))
     columns = st.tuples(
-        st.lists(TEXTS, min_size=before + rows + 2, max_size=before + rows + 2), KINDS
+        st.lists(TEXTS, min_size=skipped + rows + 2, max_size=skipped + rows + 2), KINDS
     )
-    found = [*draw(st.lists(st.one_of(columns, st.text(max_size=10)), max_size=6)), draw(columns)]
+    drawn = [*draw(st.lists(st.one_of(columns, st.text(max_size=10)), max_size=6)), draw(columns)]
     return [
-        part if isinstance(part, str) else pa.array(*part).slice(before, rows) for part in found
+        part if isinstance(part, str) else pa.array(*part).slice(skipped, rows) for part in drawn
     ]
 
 
 @given(parts_of())
 def test_rows_are_those_that_arrow_joins(parts: list[pa.Array | str]) -> None:
     """Whatever slices, widths and nulls the texts come in."""
-    found = concat_texts(*parts)
-    found.validate(full=True)
-    assert found.type == TEXT
+    joined = concat_texts(*parts)
+    joined.validate(full=True)
+    assert joined.type == TEXT
     wide = [pa.scalar(part, TEXT) if isinstance(part, str) else part.cast(TEXT) for part in parts]
     expected = pc.binary_join_element_wise(*wide, pa.scalar("", TEXT))
-    assert found.to_pylist() == expected.to_pylist()
+    assert joined.to_pylist() == expected.to_pylist()
 
 
 @pytest.mark.parametrize("size", range(20))

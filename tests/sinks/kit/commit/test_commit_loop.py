@@ -51,17 +51,17 @@ BOTH = [Unanswered("reset"), Conflict("another one came first")]
 @pytest.fixture
 def sink() -> Any:
     """A prepared table that is tried three times, and waits for nothing."""
-    made = MemoryBoth("orders", ROWS)
-    made.store.waits = (0.0, 0.0)  # type: ignore[assignment]
-    made.prepare()
-    return made
+    sink = MemoryBoth("orders", ROWS)
+    sink.store.waits = (0.0, 0.0)  # type: ignore[assignment]
+    sink.prepare()
+    return sink
 
 
-def beside(sink: Any) -> Any:
+def open_beside(sink: Any) -> Any:
     """Another process's sink on the same table."""
-    made = MemoryBoth("orders", ROWS)
-    made.store, made.dead_letters = _Same(sink.store), sink.dead_letters  # type: ignore[assignment]
-    return made
+    beside_sink = MemoryBoth("orders", ROWS)
+    beside_sink.store, beside_sink.dead_letters = _Same(sink.store), sink.dead_letters  # type: ignore[assignment]
+    return beside_sink
 
 
 class _Same:
@@ -94,16 +94,16 @@ def commit(sink: Any, number: int = 0, attempt: str = "a1") -> Any:
 # --------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("answer", BOTH, ids=["unanswered", "conflict"])
-def test_what_arrived_without_its_answer_is_done(sink: Any, answer: Answer) -> None:
+@pytest.mark.parametrize("put_answer", BOTH, ids=["unanswered", "conflict"])
+def test_what_arrived_without_its_answer_is_done(sink: Any, put_answer: Answer) -> None:
     """Also where the store's client sent it again by itself, and heard that another one
     came first: nothing is put twice.
     """
-    puts = answered(sink, (answer, True))
-    made, files = staged_receipt(sink, 0, dead=False)
-    assert isinstance(sink.commit(made, files), Done)
+    puts = answered(sink, (put_answer, True))
+    window_receipt, files = staged_receipt(sink, 0, dead=False)
+    assert isinstance(sink.commit(window_receipt, files), Done)
     assert len(puts) == 1
-    assert isinstance(sink.commit(made, files), AlreadyDone)
+    assert isinstance(sink.commit(window_receipt, files), AlreadyDone)
     assert report(sink, 0).ok
 
 
@@ -115,11 +115,11 @@ def test_a_lost_way_is_told_at_once_and_once(
     monkeypatch.setattr("time.sleep", lambda _: said_before_waits.append(len(caplog.records)))
 
     @contextmanager
-    def lost() -> Iterator[Any]:
+    def lose_answer() -> Iterator[Any]:
         raise LOST
         yield
 
-    monkeypatch.setattr(sink.store, "writing", lost)
+    monkeypatch.setattr(sink.store, "writing", lose_answer)
     with pytest.raises(LostConnectionError):
         commit(sink)
     assert said_before_waits == [1, 1]
@@ -128,20 +128,20 @@ def test_a_lost_way_is_told_at_once_and_once(
     ]
 
 
-@pytest.mark.parametrize("answer", BOTH, ids=["unanswered", "conflict"])
-def test_what_did_not_arrive_is_put_again(sink: Any, answer: Answer) -> None:
+@pytest.mark.parametrize("put_answer", BOTH, ids=["unanswered", "conflict"])
+def test_what_did_not_arrive_is_put_again(sink: Any, put_answer: Answer) -> None:
     """As often as there are waits; then it is done."""
-    answered(sink, (answer, False))
+    answered(sink, (put_answer, False))
     assert isinstance(commit(sink), Done)
     assert report(sink, 0).ok
 
 
-@pytest.mark.parametrize("answer", BOTH, ids=["unanswered", "conflict"])
-def test_in_the_end_nobody_knows(sink: Any, answer: Answer) -> None:
+@pytest.mark.parametrize("put_answer", BOTH, ids=["unanswered", "conflict"])
+def test_in_the_end_nobody_knows(sink: Any, put_answer: Answer) -> None:
     """Where a table doesn't move, tries end: the outcome is unknown, never refused and
     never done.
     """
-    puts = answered(sink, *[(answer, False)] * 10)
+    puts = answered(sink, *[(put_answer, False)] * 10)
     assert isinstance(commit(sink), Unknown)
     assert 2 <= len(puts) <= 4
 
@@ -172,19 +172,19 @@ def test_a_look_that_fails_behind_a_put_is_unknown(sink: Any) -> None:
     writing, looks = sink.store.writing, list[int]()
 
     @contextmanager
-    def fails() -> Iterator[Any]:
+    def fail_second_look() -> Iterator[Any]:
         looks.append(1)
         if len(looks) > 1:
             raise UnreachableError("no answer", "setup", "Wait.")
         with writing() as state:
             yield state
 
-    sink.store.writing = fails
+    sink.store.writing = fail_second_look
     assert isinstance(commit(sink), Unknown)
 
 
 @pytest.mark.parametrize(
-    ("changed", "tries", "own"),
+    ("changed", "tries", "is_own"),
     [
         ({"seconds": 9.0}, 2, True),
         ({}, 0, False),
@@ -193,12 +193,16 @@ def test_a_look_that_fails_behind_a_put_is_unknown(sink: Any) -> None:
     ],
 )
 def test_a_receipt_that_is_found_is_this_calls_own(
-    sink: Any, changed: dict[str, Any], tries: int, own: bool
+    sink: Any, changed: dict[str, Any], tries: int, is_own: bool
 ) -> None:
     """If it was put, and is of the same attempt and generation, whatever the sink added to it."""
-    made, _ = staged_receipt(sink, 0, dead=False)
-    found = AlreadyWritten(Committed(msgspec.structs.replace(made, **changed), 1), tries)
-    assert found.outcome_for(made) == (Done if own else AlreadyDone)(found.value, tries)
+    window_receipt, _ = staged_receipt(sink, 0, dead=False)
+    written = AlreadyWritten(
+        Committed(msgspec.structs.replace(window_receipt, **changed), 1), tries
+    )
+    assert written.outcome_for(window_receipt) == (Done if is_own else AlreadyDone)(
+        written.value, tries
+    )
 
 
 @pytest.mark.parametrize("moved", [False, True])
@@ -207,23 +211,23 @@ def test_a_refusal_behind_a_put_that_may_arrive_is_unknown(sink: Any, moved: boo
     unless the table has moved on: then nothing can. It doesn't say that nothing was committed.
     """
     answered(sink, (Unanswered("reset"), False))
-    made, files = staged_receipt(sink, 0, dead=False)
+    window_receipt, files = staged_receipt(sink, 0, dead=False)
     writing, looks = sink.store.writing, list[int]()
 
     @contextmanager
-    def damaged() -> Iterator[Any]:
+    def refuse_second_look() -> Iterator[Any]:
         looks.append(1)
         if len(looks) > 1 and moved:
-            commit(beside(sink), 5)
+            commit(open_beside(sink), 5)
         with writing() as state:
             yield _Refusing(state) if len(looks) > 1 else state
 
-    sink.store.writing = damaged
+    sink.store.writing = refuse_second_look
     if moved:
         with pytest.raises(DamagedError):
-            sink.commit(made, files)
+            sink.commit(window_receipt, files)
     else:
-        assert sink.commit(made, files) == Unknown("a receipt is missing")
+        assert sink.commit(window_receipt, files) == Unknown("a receipt is missing")
 
 
 class _Refusing:
@@ -241,13 +245,13 @@ class _Refusing:
 
 def test_others_commits_never_use_up_tries(sink: Any) -> None:
     """A slow attempt beside busy ones commits in the end, however many came first."""
-    other = beside(sink)
-    ready = [staged_receipt(other, n, dead=False) for n in range(1, 9)]
+    other_sink = open_beside(sink)
+    ready = [staged_receipt(other_sink, n, dead=False) for n in range(1, 9)]
     sink.store.waits = ()
 
     def put(state: Any, change: TableChange) -> Answer:
         if ready:
-            other.commit(*ready.pop(0))
+            other_sink.commit(*ready.pop(0))
         return state.put(change)  # type: ignore[no-any-return]
 
     on_put(sink, put)
@@ -263,16 +267,16 @@ def race(sink: Any, *, other_plan: bool = False) -> list[Any]:
 
     What they were told. `other_plan`: B's is another window with A's offsets.
     """
-    told, other = list[Any](), beside(sink)
-    made, files = staged_receipt(other, 0, 0, "B", dead=False)
+    outcomes, other_sink = list[Any](), open_beside(sink)
+    window_receipt, files = staged_receipt(other_sink, 0, 0, "B", dead=False)
     if other_plan:
-        planned = plan(other, 5, offsets=(0, PER_WINDOW - 1))
-        files = stage(other, planned, 0, "B", dead=False)
-        made = receipt(planned, files, 0, "B")
-    in_between(sink, lambda: told.append(other.commit(made, files)))
+        planned = plan(other_sink, 5, offsets=(0, PER_WINDOW - 1))
+        files = stage(other_sink, planned, 0, "B", dead=False)
+        window_receipt = receipt(planned, files, 0, "B")
+    in_between(sink, lambda: outcomes.append(other_sink.commit(window_receipt, files)))
     with suppress(OverlapError):
-        told.append(commit(sink, 0, "A"))
-    return [type(one).__name__ for one in told]
+        outcomes.append(commit(sink, 0, "A"))
+    return [type(outcome).__name__ for outcome in outcomes]
 
 
 def test_two_runs_of_one_window(sink: Any) -> None:
@@ -294,11 +298,11 @@ def test_a_loop_that_takes_a_conflict_for_done(sink: Any) -> None:
     them has no rows.
     """
 
-    def believes(state: Any, change: TableChange) -> Answer:
-        answer = state.put(change)
-        return Written(state.version + 1) if isinstance(answer, Conflict) else answer
+    def put_and_believe(state: Any, change: TableChange) -> Answer:
+        put_answer = state.put(change)
+        return Written(state.version + 1) if isinstance(put_answer, Conflict) else put_answer
 
-    on_put(sink, believes)
+    on_put(sink, put_and_believe)
     assert race(sink) == ["Done", "Done"]
 
 
@@ -307,10 +311,10 @@ def test_a_loop_that_does_not_judge_again(sink: Any, monkeypatch: pytest.MonkeyP
     judged: set[int] = set()
     judge = window_table.WindowTable.committed_in
 
-    def once(table: Any, state: Any, made: Any) -> Any:
+    def once(table: Any, state: Any, window_receipt: Any) -> Any:
         first = id(table) not in judged
         judged.add(id(table))
-        return judge(table, state, made) if first else None
+        return judge(table, state, window_receipt) if first else None
 
     monkeypatch.setattr(window_table.WindowTable, "committed_in", once)
     monkeypatch.setattr(window_table.WindowTable, "refuse_foreign_rows", lambda *_: None)
@@ -334,10 +338,12 @@ def _earlier(text: str) -> str:
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "message"),
     [(_damaged, "is damaged"), (_later, "later windrow"), (_earlier, "form 4, from before")],
 )
-def test_a_receipt_that_cannot_be_read(sink: Any, change: Callable[[str], str], said: str) -> None:
+def test_a_receipt_that_cannot_be_read(
+    sink: Any, change: Callable[[str], str], message: str
+) -> None:
     """A damaged one, and those of a later and an earlier form, are each named as what
     they are, by the one place that parses receipts.
     """
@@ -353,26 +359,26 @@ def test_a_receipt_that_cannot_be_read(sink: Any, change: Callable[[str], str], 
 
         def receipts(self, keys: Any = None) -> Iterator[Any]:
             return (
-                msgspec.structs.replace(one, text=change(one.text))
-                for one in self._state.receipts(keys)
+                msgspec.structs.replace(window_receipt, text=change(window_receipt.text))
+                for window_receipt in self._state.receipts(keys)
             )
 
     @contextmanager
-    def hooked() -> Iterator[Any]:
+    def read_changed() -> Iterator[Any]:
         with reading() as state:
             yield Changed(state)
 
-    sink.store.reading = hooked
-    with pytest.raises(DamagedError, match=said):
+    sink.store.reading = read_changed
+    with pytest.raises(DamagedError, match=message):
         sink.look(window(0))
-    (found,) = sink.audit().receipts()
-    assert said in found.what
+    (unreadable,) = sink.audit().receipts()
+    assert message in unreadable.what
 
 
 def test_a_table_that_is_gone(sink: Any) -> None:
     """A commit to a table that was removed meanwhile is refused, and makes none."""
-    made, files = staged_receipt(sink, 0, dead=False)
+    window_receipt, files = staged_receipt(sink, 0, dead=False)
     sink.store.content = None
     with pytest.raises(WindrowError, match="isn't there any more"):
-        sink.commit(made, files)
+        sink.commit(window_receipt, files)
     assert sink.owner() is None

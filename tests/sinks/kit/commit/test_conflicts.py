@@ -44,89 +44,101 @@ class Table:
     identity = "some:table"
 
 
-def proposed(
+def propose(
     number: int, generation: int = 0, offsets: tuple[int, int] | None = None, attempt: str = "a1"
 ) -> Receipt:
     """A receipt of window n."""
     return receipt(plan(Table(), number, offsets), [], generation, attempt)  # type: ignore[arg-type]
 
 
-def committed(
+def commit_proposed(
     number: int, generation: int = 0, offsets: tuple[int, int] | None = None
 ) -> Committed:
     """The same as the table holds it."""
-    return Committed(proposed(number, generation, offsets), 7)
+    return Committed(propose(number, generation, offsets), 7)
 
 
-def seen(made: Receipt, *held: Committed, owner: TableOwner = OWNER) -> TableView:
+def view_of(
+    window_receipt: Receipt, *committed_windows: Committed, owner: TableOwner = OWNER
+) -> TableView:
     """What a sink sees that can name all that it holds."""
-    by_key = {one.receipt.window.key: one for one in held}
-    own, left, right = (
-        None if one is None else by_key.get(one.key)
-        for one in (made.window, *made.adjacent_windows)
+    by_key = {committed.receipt.window.key: committed for committed in committed_windows}
+    own_receipt, previous_receipt, next_receipt = (
+        None if adjacent is None else by_key.get(adjacent.key)
+        for adjacent in (window_receipt.window, *window_receipt.adjacent_windows)
     )
-    others = [one.receipt for key, one in by_key.items() if key != made.window.key]
-    return TableView("t", owner, own, left, right, others)
+    others = [
+        committed.receipt for key, committed in by_key.items() if key != window_receipt.window.key
+    ]
+    return TableView("t", owner, own_receipt, previous_receipt, next_receipt, others)
 
 
-def told(error: WindrowError) -> tuple[str, str | None, int | None, int | None]:
+def error_position(error: WindrowError) -> tuple[str, str | None, int | None, int | None]:
     """In which stage, and where."""
     return error.stage, error.topic, error.partition, error.offset
 
 
 def test_an_empty_table_takes_a_window() -> None:
     """Nothing is there in its place."""
-    assert decide(proposed(0), seen(proposed(0))) is None
+    assert decide(propose(0), view_of(propose(0))) is None
 
 
-@pytest.mark.parametrize(("generation", "there"), [(0, 0), (0, 1), (1, 1)])
-def test_what_is_there_already_is_named(generation: int, there: int) -> None:
+@pytest.mark.parametrize(("generation", "generation_there"), [(0, 0), (0, 1), (1, 1)])
+def test_what_is_there_already_is_named(generation: int, generation_there: int) -> None:
     """The same generation, or a later one, stands in place of the receipt; it is the
     one that the table holds.
     """
-    held = committed(0, there)
-    assert decide(proposed(0, generation, attempt="late"), seen(proposed(0), held)) is held
+    held_receipt = commit_proposed(0, generation_there)
+    assert (
+        decide(propose(0, generation, attempt="late"), view_of(propose(0), held_receipt))
+        is held_receipt
+    )
 
 
 def test_the_next_generation_replaces() -> None:
     """One more than what is there may be committed; its own offsets are no overlap."""
     assert (
-        decide(proposed(1, 1), seen(proposed(1), committed(0), committed(1), committed(2))) is None
+        decide(
+            propose(1, 1),
+            view_of(propose(1), commit_proposed(0), commit_proposed(1), commit_proposed(2)),
+        )
+        is None
     )
 
 
 @pytest.mark.parametrize(
-    ("generation", "held", "words"),
+    ("generation", "committed_receipts", "words"),
     [
         (1, (), "generation 1 was to replace generation 0, but the table doesn't hold this window"),
-        (2, (committed(0, 0),), "the table holds generation 0, so the next one is 1, not 2"),
-        (5, (committed(0, 2),), "the table holds generation 2, so the next one is 3, not 5"),
+        (2, (commit_proposed(0, 0),), "the table holds generation 0, so the next one is 1, not 2"),
+        (5, (commit_proposed(0, 2),), "the table holds generation 2, so the next one is 3, not 5"),
     ],
 )
 def test_no_generation_is_left_out(
-    generation: int, held: tuple[Committed, ...], words: str
+    generation: int, committed_receipts: tuple[Committed, ...], words: str
 ) -> None:
     """A replacement needs the generation before it; the error says which there is."""
-    made = proposed(0, generation)
+    proposal = propose(0, generation)
     with pytest.raises(RefusedError) as refused:
-        decide(made, seen(made, *held))
-    assert refused.value.what == f"window {made.window.key}: {words}"
+        decide(proposal, view_of(proposal, *committed_receipts))
+    assert refused.value.what == f"window {proposal.window.key}: {words}"
     assert refused.value.stage == "commit"
     assert refused.value.do
 
 
 def test_a_dead_replay_is_of_the_attempt_that_the_table_holds() -> None:
     """The generation alone doesn't tell that it is the table that was looked at."""
-    held = committed(0)
-    right, wrong = (
-        replace(proposed(0, 1), dead_replay=DeadReplay(of, "a1", 1)) for of in ("a1", "a0")
+    held_receipt = commit_proposed(0)
+    right, wrong_replay = (
+        replace(propose(0, 1), dead_replay=DeadReplay(replayed_attempt, "a1", 1))
+        for replayed_attempt in ("a1", "a0")
     )
-    assert decide(right, seen(right, held)) is None
+    assert decide(right, view_of(right, held_receipt)) is None
     with pytest.raises(RefusedError) as refused:
-        decide(wrong, seen(wrong, held))
+        decide(wrong_replay, view_of(wrong_replay, held_receipt))
     assert refused.value.what == (
-        f"window {wrong.window.key}: the dead letters to be replayed are of attempt a0, and the"
-        " table holds a1"
+        f"window {wrong_replay.window.key}: the dead letters to be replayed are of attempt a0, and"
+        " the table holds a1"
     )
     assert refused.value.stage == "commit"
     assert "again" in refused.value.do
@@ -137,12 +149,12 @@ def test_another_plan_is_refused(generation: int) -> None:
     """A window that is there under another plan is neither done nor to be committed;
     the error names both digests, and what restores it.
     """
-    held = committed(0)
-    other = with_digest(proposed(0, generation), plan(Table(), 0, offsets=(0, 9)))  # type: ignore[arg-type]
+    held_receipt = commit_proposed(0)
+    other_plan = with_digest(propose(0, generation), plan(Table(), 0, offsets=(0, 9)))  # type: ignore[arg-type]
     with pytest.raises(RefusedError, match="committed already") as refused:
-        decide(other, seen(other, held))
+        decide(other_plan, view_of(other_plan, held_receipt))
     assert refused.value.what.endswith(
-        f"digest {held.receipt.digest[:12]} in the table, {other.digest[:12]} here"
+        f"digest {held_receipt.receipt.digest[:12]} in the table, {other_plan.digest[:12]} here"
     )
     assert refused.value.stage == "commit"
     assert "--rebuild-ledger" in refused.value.do
@@ -156,47 +168,53 @@ def test_an_overlap_is_refused(offsets: tuple[int, int], first: int, stop: int) 
     """A range that another window holds is refused, wherever that window lies; the
     error names that window, and the offsets shared.
     """
-    made, held = proposed(5, offsets=offsets), (committed(0), committed(2))
+    proposal, committed_receipts = (
+        propose(5, offsets=offsets),
+        (commit_proposed(0), commit_proposed(2)),
+    )
     with pytest.raises(OverlapError, match="already committed under window") as refused:
-        decide(made, seen(made, *held))
-    other = held[0] if first < 10 else held[1]
-    key, theirs = made.window.key, other.receipt.window.key
+        decide(proposal, view_of(proposal, *committed_receipts))
+    overlapped = committed_receipts[0] if first < 10 else committed_receipts[1]
+    key, overlapped_key = proposal.window.key, overlapped.receipt.window.key
     assert (
         refused.value.what
         == f"offsets {first} to {stop} (exclusive) of window {key} are already committed under"
-        f" window {theirs}"
+        f" window {overlapped_key}"
     )
-    assert told(refused.value) == ("commit", TOPIC.topic, 0, first)
+    assert error_position(refused.value) == ("commit", TOPIC.topic, 0, first)
     assert "--rebuild-ledger" in refused.value.do
 
 
 def test_an_overlap_names_the_partition_that_is_shared() -> None:
     """The first of the plan's own splits is none of it."""
-    made, other = proposed(5, offsets=(50, 60)), proposed(0, offsets=(55, 58))
-    other = with_digest(other, replace(other.plan, splits=other.plan.splits[1:]))
+    proposal, overlapped = propose(5, offsets=(50, 60)), propose(0, offsets=(55, 58))
+    overlapped = with_digest(
+        overlapped, replace(overlapped.plan, splits=overlapped.plan.splits[1:])
+    )
     with pytest.raises(OverlapError) as refused:
-        decide(made, seen(made, Committed(other, 7)))
-    assert told(refused.value) == ("commit", TOPIC.topic, 1, 55)
+        decide(proposal, view_of(proposal, Committed(overlapped, 7)))
+    assert error_position(refused.value) == ("commit", TOPIC.topic, 1, 55)
 
 
 @pytest.mark.parametrize(
-    ("offsets", "neighbour", "mine", "theirs"), [((11, 20), 0, 11, 10), ((10, 19), 2, 19, 20)]
+    ("offsets", "neighbour", "own_cut", "neighbour_cut"),
+    [((11, 20), 0, 11, 10), ((10, 19), 2, 19, 20)],
 )
 def test_a_window_joins_on(
-    offsets: tuple[int, int], neighbour: int, mine: int, theirs: int
+    offsets: tuple[int, int], neighbour: int, own_cut: int, neighbour_cut: int
 ) -> None:
     """What lies between a window and the committed ones beside it would be in no
     window; the error names that one, and both cuts.
     """
-    made, held = proposed(1, offsets=offsets), committed(neighbour)
+    proposal, neighbour_receipt = propose(1, offsets=offsets), commit_proposed(neighbour)
     with pytest.raises(OwnerError, match="two ledgers") as refused:
-        decide(made, seen(made, held))
+        decide(proposal, view_of(proposal, neighbour_receipt))
     cuts = (
-        f"is cut at offset {mine} where the committed window {held.receipt.window.key} is cut at"
-        f" offset {theirs}"
+        f"is cut at offset {own_cut} where the committed window"
+        f" {neighbour_receipt.receipt.window.key} is cut at offset {neighbour_cut}"
     )
-    assert refused.value.what.startswith(f"window {made.window.key} {cuts}: ")
-    assert told(refused.value) == ("commit", TOPIC.topic, 0, mine)
+    assert refused.value.what.startswith(f"window {proposal.window.key} {cuts}: ")
+    assert error_position(refused.value) == ("commit", TOPIC.topic, 0, own_cut)
     assert "--rebuild-ledger" in refused.value.do
 
 
@@ -218,14 +236,19 @@ def join(
         Boundary.of(
             window(1).start,
             cluster,
-            at,
-            [Mark(seen.topic, 0, offset, "settled") for seen, offset in at.items()],
+            offset_by_topic,
+            [
+                Mark(topic_seen.topic, 0, offset, "settled")
+                for topic_seen, offset in offset_by_topic.items()
+            ],
         )
-        for cluster, at in zip(clusters, (stop, start), strict=True)
+        for cluster, offset_by_topic in zip(clusters, (stop, start), strict=True)
     ]
     lower, upper = (
-        with_digest(made, replace(made.plan, **{side: end}))
-        for made, side, end in zip((proposed(0), proposed(1)), ("stop", "start"), ends, strict=True)
+        with_digest(window_receipt, replace(window_receipt.plan, **{side: end}))
+        for window_receipt, side, end in zip(
+            (propose(0), propose(1)), ("stop", "start"), ends, strict=True
+        )
     )
     refuse_gap(upper.plan, Committed(lower, 7), None)
     refuse_gap(lower.plan, None, Committed(upper, 7))
@@ -252,7 +275,7 @@ def test_windows_join_on_after_a_rebase(
 
 
 @pytest.mark.parametrize(
-    ("stop", "start", "topic", "mine", "theirs"),
+    ("stop", "start", "topic", "own_cut", "neighbour_cut"),
     [
         ({T: 5, U: 7}, {T: 5, U: 8}, "u", "at offset 8", "at offset 7"),
         ({T: 5, U: 7}, {T: 6, U_ANEW: 0}, "t", "at offset 6", "at offset 5"),
@@ -262,47 +285,51 @@ def test_windows_join_on_after_a_rebase(
     ],
 )
 def test_what_stayed_is_cut_alike(
-    stop: dict[TopicSeen, int], start: dict[TopicSeen, int], topic: str, mine: str, theirs: str
+    stop: dict[TopicSeen, int],
+    start: dict[TopicSeen, int],
+    topic: str,
+    own_cut: str,
+    neighbour_cut: str,
 ) -> None:
     """The first topic-partition in order that is cut differently is named, also where
     one boundary doesn't cut it at all.
     """
     with pytest.raises(
-        OwnerError, match=f"is cut {mine} where the committed window .* is cut {theirs}: "
+        OwnerError, match=f"is cut {own_cut} where the committed window .* is cut {neighbour_cut}: "
     ) as refused:
         join(stop, start)
-    assert told(refused.value) == (
+    assert error_position(refused.value) == (
         "commit",
         topic,
         0,
-        start[next(seen for seen in start if seen.topic == topic)],
+        start[next(topic_seen for topic_seen in start if topic_seen.topic == topic)],
     )
 
 
 def test_a_window_that_is_cut_nowhere_where_the_next_one_begins() -> None:
     """It is the ending window's own cut that is missing, so no offset is named."""
-    made, after = proposed(0), proposed(1)
+    first_receipt, next_receipt = propose(0), propose(1)
     stop = Boundary.of(window(1).start, "c", [T], [Mark("t", 0, 5, "settled")])
     start = Boundary.of(
         window(1).start, "c", [T, U], [Mark("t", 0, 5, "settled"), Mark("u", 0, 8, "settled")]
     )
-    made, after = (
-        with_digest(made, replace(made.plan, stop=stop)),
-        with_digest(after, replace(after.plan, start=start)),
+    first_receipt, next_receipt = (
+        with_digest(first_receipt, replace(first_receipt.plan, stop=stop)),
+        with_digest(next_receipt, replace(next_receipt.plan, start=start)),
     )
     with pytest.raises(
         OwnerError, match=r"is cut nowhere where the committed window .* is cut at offset 8: "
     ) as refused:
-        refuse_gap(made.plan, None, Committed(after, 7))
-    assert told(refused.value) == ("commit", "u", 0, None)
+        refuse_gap(first_receipt.plan, None, Committed(next_receipt, 7))
+    assert error_position(refused.value) == ("commit", "u", 0, None)
 
 
 def test_a_window_further_away_says_nothing() -> None:
     """Between windows that aren't adjacent, others may come: only the neighbours are
     held against it.
     """
-    made = proposed(3, offsets=(33, 40))
-    assert decide(made, seen(made, committed(0), committed(1))) is None
+    proposal = propose(3, offsets=(33, 40))
+    assert decide(proposal, view_of(proposal, commit_proposed(0), commit_proposed(1))) is None
 
 
 @pytest.mark.parametrize(
@@ -317,9 +344,9 @@ def test_another_binding_comes_first(bound: TableOwner, error: type[RefusedError
     """A table that is bound to something else takes nothing, and doesn't say that a
     window is done: also where it is there.
     """
-    for held in ((), (committed(0),)):
+    for committed_receipts in ((), (commit_proposed(0),)):
         with pytest.raises(error, match="the table t "):
-            decide(proposed(0), seen(proposed(0), *held, owner=bound))
+            decide(propose(0), view_of(propose(0), *committed_receipts, owner=bound))
 
 
 @pytest.mark.parametrize(
@@ -341,9 +368,11 @@ def test_the_windows_beside(
 ) -> None:
     """The grid says which window lies before; the one after starts where this one ends."""
     planned = plan_of(MemorySink("m", ROWS), Window("orders", start, end), (0, 1))
-    before, after = receipt(planned, [], 0, "a", grid=grid).adjacent_windows
-    assert (None if before is None else before.key, after.key) == expected
-    assert {one.pipeline for one in (before, after) if one is not None} == {"orders"}
+    previous_window, next_window = receipt(planned, [], 0, "a", grid=grid).adjacent_windows
+    assert (None if previous_window is None else previous_window.key, next_window.key) == expected
+    assert {
+        neighbour.pipeline for neighbour in (previous_window, next_window) if neighbour is not None
+    } == {"orders"}
 
 
 @given(
@@ -351,17 +380,18 @@ def test_the_windows_beside(
     st.lists(st.tuples(st.integers(0, 40), st.integers(1, 20)), max_size=4),
 )
 def test_overlaps_are_refused_exactly_where_offsets_are_shared(
-    mine: tuple[int, int], others: list[tuple[int, int]]
+    own_range: tuple[int, int], others: list[tuple[int, int]]
 ) -> None:
     """A plan is refused if and only if some offset of it lies in another window's range."""
     sink = MemorySink("m", ROWS)
-    planned = plan(sink, 0, offsets=(mine[0], sum(mine)))
+    planned = plan(sink, 0, offsets=(own_range[0], sum(own_range)))
     receipts = [
         receipt(plan(sink, n + 1, offsets=(low, low + size)), [], 0, "a")
         for n, (low, size) in enumerate(others)
     ]
     shared = any(
-        set(range(mine[0], sum(mine))) & set(range(low, low + size)) for low, size in others
+        set(range(own_range[0], sum(own_range))) & set(range(low, low + size))
+        for low, size in others
     )
     if not shared:
         refuse_overlap(planned, receipts)
@@ -369,7 +399,7 @@ def test_overlaps_are_refused_exactly_where_offsets_are_shared(
     with pytest.raises(OverlapError) as refused:
         refuse_overlap(planned, receipts)
     assert refused.value.offset is not None
-    assert mine[0] <= refused.value.offset < sum(mine)
+    assert own_range[0] <= refused.value.offset < sum(own_range)
     assert any(r.window.key in str(refused.value) for r in receipts)
 
 

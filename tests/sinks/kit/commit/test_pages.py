@@ -34,7 +34,7 @@ def put(files: PageFiles, folder: Place, head: str, number: int) -> str:
     return files.write(folder, files.read(folder, head), page)
 
 
-def many(folder: Place, windows: int) -> str:
+def write_many(folder: Place, windows: int) -> str:
     files, head = PageFiles("orders"), ""
     for number in range(windows):
         head = put(files, folder, head, number)
@@ -46,7 +46,7 @@ def test_pages_say_all_that_was_committed(tmp_path: Path) -> None:
     read none before.
     """
     folder = Place(str(tmp_path))
-    pages = PageFiles("orders").read(folder, many(folder, 100))
+    pages = PageFiles("orders").read(folder, write_many(folder, 100))
     assert list(pages.windows.items()) == [(f"w{n}", line(n)) for n in range(100)]
     assert pages.notes == {f"n{n}": n for n in range(100)}
     assert len(pages.names) <= 7
@@ -57,7 +57,7 @@ def test_pages_say_all_that_was_committed(tmp_path: Path) -> None:
 def test_a_newer_line_counts_and_comes_last(tmp_path: Path) -> None:
     """A window that was replaced is the newest again, wherever its older line lies."""
     folder, files = Place(str(tmp_path)), PageFiles("orders")
-    head = many(folder, 20)
+    head = write_many(folder, 20)
     newer = PageLine(1, "newer", 20)
     head = files.write(folder, files.read(folder, head), page_of({"w3": newer}, {"n3": 7}, []))
     for reader in (files, PageFiles("orders")):
@@ -69,9 +69,9 @@ def test_a_newer_line_counts_and_comes_last(tmp_path: Path) -> None:
             7,
             None,
         )
-        (lost,) = pages.receipts(folder, {"w3", "none"})
-        assert isinstance(lost, Unreadable)
-        assert "window w3 is committed (generation 1)" in lost.what
+        (unreadable,) = pages.receipts(folder, {"w3", "none"})
+        assert isinstance(unreadable, Unreadable)
+        assert "window w3 is committed (generation 1)" in unreadable.what
 
 
 def test_an_older_page_is_what_the_table_was(tmp_path: Path) -> None:
@@ -79,7 +79,7 @@ def test_an_older_page_is_what_the_table_was(tmp_path: Path) -> None:
     goes on from there.
     """
     folder, files = Place(str(tmp_path)), PageFiles("orders")
-    old = many(folder, 5)
+    old = write_many(folder, 5)
     put(files, folder, old, 5)
     pages = files.read(folder, old)
     assert len(pages.windows) == 5
@@ -92,8 +92,8 @@ def test_what_is_left_out_stays_out(tmp_path: Path) -> None:
     are at least what windows have.
     """
     folder, files = Place(str(tmp_path)), PageFiles("orders")
-    left = files.read(folder, many(folder, 20)).without({"w7"}, {"n8"})
-    head = files.write(folder, left, page_of({"w20": line(20)}, {}, []))
+    remaining_page = files.read(folder, write_many(folder, 20)).without({"w7"}, {"n8"})
+    head = files.write(folder, remaining_page, page_of({"w20": line(20)}, {}, []))
     pages = PageFiles("orders").read(folder, head)
     assert (len(pages.names), "w7" in pages.windows, "n8" in pages.notes) == (1, False, False)
     assert (len(pages.windows), len(pages.notes)) == (20, 19)
@@ -101,24 +101,24 @@ def test_what_is_left_out_stays_out(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("content", "why"),
+    ("content", "reason"),
     [(None, "missing"), (b"", "damaged"), (b'{"windows":{}}', "damaged")],
 )
 def test_a_page_that_cannot_be_read_is_told(
-    tmp_path: Path, content: bytes | None, why: str
+    tmp_path: Path, content: bytes | None, reason: str
 ) -> None:
     """Nobody can tell then which windows are there."""
     folder = Place(str(tmp_path))
-    head = many(folder, 3)
+    head = write_many(folder, 3)
     for page in PageFiles("orders").read(folder, head).names:
         file = tmp_path / path_of(page)
-        kept = file.read_bytes()
+        old_content = file.read_bytes()
         file.unlink()
         if content is not None:
             file.write_bytes(content)
-        with pytest.raises(DamagedError, match=why):
+        with pytest.raises(DamagedError, match=reason):
             PageFiles("orders").read(folder, head)
-        file.write_bytes(kept)
+        file.write_bytes(old_content)
 
 
 def test_a_page_of_another_form_is_told(tmp_path: Path) -> None:
@@ -136,16 +136,22 @@ SPANS = st.tuples(st.integers(0, 40), st.integers(1, 9)).map(
 
 
 @given(st.lists(SPANS), SPANS)
-def test_ranges_hold_what_was_added(added: list[Covered], asked: Covered) -> None:
+def test_ranges_hold_what_was_added(added: list[Covered], asked_range: Covered) -> None:
     """Whatever is added in whatever order: an offset is met exactly if it was added,
     and ranges are as few as there can be.
     """
     ranges = Ranges()
-    for one in added:
-        ranges.add([one])
-    offsets = {offset for one in added for offset in range(one.start, one.stop)}
-    assert ranges.meets([asked]) == (not offsets.isdisjoint(range(asked.start, asked.stop)))
+    for added_range in added:
+        ranges.add([added_range])
+    offsets = {
+        offset for added_range in added for offset in range(added_range.start, added_range.stop)
+    }
+    assert ranges.meets([asked_range]) == (
+        not offsets.isdisjoint(range(asked_range.start, asked_range.stop))
+    )
     assert not ranges.meets([Covered("id", 1, 0, 99), Covered("other", 0, 0, 99)])
-    every = sorted(ranges.every())
-    assert {offset for one in every for offset in range(one.start, one.stop)} == offsets
-    assert all(one.stop < after.start for one, after in pairwise(every))
+    merged_ranges = sorted(ranges.every())
+    assert {
+        offset for merged in merged_ranges for offset in range(merged.start, merged.stop)
+    } == offsets
+    assert all(merged.stop < next_range.start for merged, next_range in pairwise(merged_ranges))

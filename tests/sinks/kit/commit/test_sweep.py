@@ -47,29 +47,29 @@ def world(kind: str) -> SinkWorld:
 @pytest.fixture
 def sink(world: SinkWorld, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     """A table with one window, that doesn't wait between tries."""
-    made = world.sink_at(world.place(tmp_path, None))
-    monkeypatch.setattr(type(made.store), "waits", (0.0, 0.0))
-    made.prepare()
-    commit(made, 0)
-    return made
+    sink = world.sink_at(world.new_location(tmp_path, None))
+    monkeypatch.setattr(type(sink.store), "waits", (0.0, 0.0))
+    sink.prepare()
+    commit(sink, 0)
+    return sink
 
 
 def commit(sink: Any, number: int, generation: int = 0, attempt: str = "a1") -> Any:
-    made, staged = staged_receipt(sink, number, generation, attempt)
-    sink.commit_dead(made.plan, attempt, staged)
-    return sink.commit(made, staged)
+    receipt, staged = staged_receipt(sink, number, generation, attempt)
+    sink.commit_dead(receipt.plan, attempt, staged)
+    return sink.commit(receipt, staged)
 
 
 def staged_paths(sink: Any) -> list[Path]:
     """All staged files, committed or not, of rows and of dead letters."""
-    found = []
+    paths = []
     for store in (sink.store, sink.dead_letters.store):
         root = Path(store.staged.uri.removeprefix("file://"))
-        found += [p for f in store.staged.folders for p in (root / f).rglob("*") if p.is_file()]
-    return found
+        paths += [p for f in store.staged.folders for p in (root / f).rglob("*") if p.is_file()]
+    return paths
 
 
-def aged(sink: Any, hours: float = 100_000) -> None:
+def age_files(sink: Any, hours: float = 100_000) -> None:
     """All that is staged was last written long ago."""
     for path in staged_paths(sink):
         os.utime(path, (path.stat().st_mtime - hours * 3600,) * 2)
@@ -83,14 +83,14 @@ def test_a_file_of_progress_goes(world: SinkWorld, sink: Any) -> None:
     driver = sink.progress_folder()
     with pickle.loads(pickle.dumps(driver)).open_output("j-worker") as out:
         out.write(b"{}")
-    kept = len(staged_paths(sink))
+    file_count = len(staged_paths(sink))
     assert (driver.names(""), driver.get("j-worker")) == ({"j-worker"}, b"{}")
     assert world.report(sink, [0]).ok
     assert sink.sweep_both(GRACE) == []
-    aged(sink)
+    age_files(sink)
     (swept,) = sink.sweep_both(GRACE)
     assert swept.endswith("_progress/j-worker")
-    assert len(staged_paths(sink)) == kept - 1
+    assert len(staged_paths(sink)) == file_count - 1
     assert world.report(world.reopen(sink), [0]).ok
 
 
@@ -118,17 +118,17 @@ def test_what_came_to_nothing_goes(world: SinkWorld, sink: Any) -> None:
     letters; what is committed stays, replayed windows too, and a swept table goes on.
     """
     sink.commit(*staged_dead_replay(sink, sink.look(window(0)).receipt, "m1"))
-    kept = len(staged_paths(sink))
+    file_count = len(staged_paths(sink))
     staged_receipt(sink, 1, attempt="died")
     assert sink.sweep_both(GRACE) == []
-    aged(sink)
-    before, at = list(sink.receipts()), version(sink)
-    told = sink.sweep(GRACE, dry_run=True)
-    assert (len(told), len(staged_paths(sink)), version(sink)) == (2, kept + 4, at)
-    assert set(told) < {*sink.sweep_both(GRACE)}
-    assert len(staged_paths(sink)) == kept
+    age_files(sink)
+    committed, old_version = list(sink.receipts()), version(sink)
+    swept = sink.sweep(GRACE, dry_run=True)
+    assert (len(swept), len(staged_paths(sink)), version(sink)) == (2, file_count + 4, old_version)
+    assert set(swept) < {*sink.sweep_both(GRACE)}
+    assert len(staged_paths(sink)) == file_count
     fresh = world.reopen(sink)
-    assert list(fresh.receipts()) == before
+    assert list(fresh.receipts()) == committed
     for number, generation in ((0, 2), (1, 0)):
         assert isinstance(commit(fresh, number, generation, "b1"), Done)
     assert world.report(fresh, [0, 1]).ok, str(world.report(fresh, [0, 1]))
@@ -144,21 +144,21 @@ def test_haste_is_refused(sink: Any) -> None:
 @files_stay
 def test_nothing_to_remove_is_no_commit(sink: Any) -> None:
     """A table without orphans is left as it is."""
-    aged(sink)
-    before = version(sink)
+    age_files(sink)
+    old_version = version(sink)
     assert sink.sweep(GRACE) == []
-    assert version(sink) == before
+    assert version(sink) == old_version
 
 
-def overtaken(world: SinkWorld, sink: Any) -> tuple[Any, Any, Any]:
+def overtake_by_sweep(world: SinkWorld, sink: Any) -> tuple[Any, Any, Any]:
     """1 A run has staged long ago, looks, and sees its files.  2 A sweep comes.  3 The
     run goes on.
     """
     late = world.reopen(sink)
-    made, staged = staged_receipt(late, 1, attempt="late", dead=False)
-    aged(sink)
+    receipt, staged = staged_receipt(late, 1, attempt="late", dead=False)
+    age_files(sink)
     in_between(late, lambda: sink.sweep(GRACE))
-    return late, made, staged
+    return late, receipt, staged
 
 
 @files_stay
@@ -166,9 +166,9 @@ def test_a_run_that_is_swept_meanwhile_is_refused(world: SinkWorld, sink: Any) -
     """Its look was before the sweep, its write would be after: it commits no file that
     is gone, and can be run again.
     """
-    late, made, staged = overtaken(world, sink)
+    late, receipt, staged = overtake_by_sweep(world, sink)
     with pytest.raises(RefusedError, match="gone"):
-        late.commit(made, staged)
+        late.commit(receipt, staged)
     assert world.report(sink, [0]).ok
     assert isinstance(commit(sink, 1, attempt="again"), Done)
     assert world.report(sink, [0, 1]).ok
@@ -182,8 +182,8 @@ def test_giving_up_carries_the_promise(
     table names files that are gone.
     """
     monkeypatch.setattr(sweep, "given_up", sweep.orphans)
-    late, made, staged = overtaken(world, sink)
-    assert isinstance(late.commit(made, staged), Done)
+    late, receipt, staged = overtake_by_sweep(world, sink)
+    assert isinstance(late.commit(receipt, staged), Done)
     with pytest.raises((RefusedError, FileNotFoundError)):
         world.report(sink, [0, 1])
 
@@ -193,24 +193,24 @@ def test_what_was_given_up_is_refused_before_it_is_gone(sink: Any) -> None:
     """1 A sweep gives files up and dies.  2 A run commits them: refused, though they
     are there.  3 The next sweep removes them.
     """
-    made, staged = staged_receipt(sink, 1, attempt="late")
-    aged(sink)
+    receipt, staged = staged_receipt(sink, 1, attempt="late")
+    age_files(sink)
     with dying(sink.store):
         sink.sweep(GRACE)
     with pytest.raises(RefusedError, match="2 of 2 staged files were given up by windrow sweep"):
-        sink.commit(made, staged)
+        sink.commit(receipt, staged)
     assert len(sink.sweep(GRACE)) == 2
 
 
 @files_stay
 def test_dead_letters_that_were_given_up_are_refused(sink: Any) -> None:
     """Their store holds its own sweep to the same rule."""
-    made, staged = staged_receipt(sink, 1, attempt="late")
-    aged(sink)
+    receipt, staged = staged_receipt(sink, 1, attempt="late")
+    age_files(sink)
     with dying(sink.dead_letters.store):
         sink.dead_letters.sweep(GRACE)
     with pytest.raises(RefusedError, match="given up by windrow sweep"):
-        sink.commit_dead(made.plan, "late", staged)
+        sink.commit_dead(receipt.plan, "late", staged)
     assert sink.dead_letters.attempts(lambda _: True) == {window(0).key: "a1"}
 
 
@@ -219,19 +219,19 @@ def test_a_run_that_is_first_keeps_its_files(world: SinkWorld, sink: Any) -> Non
     """1 A sweep sees files that no commit names.  2 Their run commits.  3 The sweep
     looks again, and leaves them.
     """
-    made, staged = staged_receipt(sink, 1, attempt="first", dead=False)
-    aged(sink)
-    in_between(sink, lambda: world.reopen(sink).commit(made, staged))
+    receipt, staged = staged_receipt(sink, 1, attempt="first", dead=False)
+    age_files(sink)
+    in_between(sink, lambda: world.reopen(sink).commit(receipt, staged))
     assert sink.sweep(GRACE) == []
     assert world.report(sink, [0, 1]).ok
-    assert isinstance(sink.commit(made, staged), AlreadyDone)
+    assert isinstance(sink.commit(receipt, staged), AlreadyDone)
 
 
 @files_stay
 def test_younger_files_are_not_given_up(world: SinkWorld, sink: Any) -> None:
     """A run that staged after the cutoff commits as if no sweep had been."""
     staged_receipt(sink, 2, attempt="died")
-    aged(sink)
+    age_files(sink)
     young = staged_receipt(sink, 1, attempt="young", dead=False)
     assert len(sink.sweep(GRACE)) == 2
     assert isinstance(sink.commit(*young), Done)
@@ -250,9 +250,9 @@ def test_a_clock_that_is_ahead_gives_up_nothing_that_is_yet_to_come(
         assert len(sink.sweep(GRACE)) == 2
     with pytest.raises(RefusedError, match="gone"):
         sink.commit(*at_work)
-    again = staged_receipt(sink, 1, attempt="again", dead=False)
-    aged(sink, hours=-1)  # in seconds that are later than the note's, however fast the machine
-    assert isinstance(sink.commit(*again), Done)
+    retry_window = staged_receipt(sink, 1, attempt="again", dead=False)
+    age_files(sink, hours=-1)  # in seconds that are later than the note's, however fast the machine
+    assert isinstance(sink.commit(*retry_window), Done)
     assert world.report(sink, [0, 1]).ok
 
 
@@ -262,27 +262,27 @@ def test_a_cutoff_never_goes_back(sink: Any, monkeypatch: pytest.MonkeyPatch) ->
     one gave up.
     """
     older = staged_receipt(sink, 1, attempt="older")
-    aged(sink, hours=20)
+    age_files(sink, hours=20)
     old = staged_receipt(sink, 1, attempt="old")
-    aged(sink, hours=10)
+    age_files(sink, hours=10)
     monkeypatch.setattr(type(sink.store.staged.place), "remove", lambda *_: None)
     assert len(sink.sweep(timedelta(hours=5))) == 4
     assert len(sink.sweep(timedelta(hours=20))) == 2
-    for made, staged in (older, old):
+    for receipt, staged in (older, old):
         with pytest.raises(RefusedError, match="given up"):
-            sink.commit(made, staged)
+            sink.commit(receipt, staged)
 
 
 @files_stay
 def test_what_cannot_be_given_up_stays(sink: Any) -> None:
     """If the table takes no commit, nothing is removed, and the error says so."""
     staged_receipt(sink, 1, attempt="died")
-    aged(sink)
-    before = staged_paths(sink)
+    age_files(sink)
+    old_paths = staged_paths(sink)
     answered(sink, *[(Unanswered("no route"), False)] * 10)
     with pytest.raises(UnreachableError, match="nothing was removed"):
         sink.sweep(GRACE)
-    assert staged_paths(sink) == before
+    assert staged_paths(sink) == old_paths
 
 
 def test_a_staged_file_that_stays_fails_no_window(
@@ -291,16 +291,16 @@ def test_a_staged_file_that_stays_fails_no_window(
     """Where a commit's files can't be removed behind it, the window is committed all the same."""
     sink = SqliteBoth(str(tmp_path / "shop.sqlite"), ROWS)
     sink.prepare()
-    made, staged = staged_receipt(sink, 0)
-    sink.commit_dead(made.plan, "a1", staged)
+    receipt, staged = staged_receipt(sink, 0)
+    sink.commit_dead(receipt.plan, "a1", staged)
     tried = list[str]()
 
-    def stays(_: Place, path: str) -> None:
+    def refuse_removal(_: Place, path: str) -> None:
         tried.append(path)
         raise UnreachableError("the folder can't be written", "commit", "Look after it.")
 
-    monkeypatch.setattr(Place, "remove", stays)
-    assert isinstance(sink.commit(made, staged), Done)
+    monkeypatch.setattr(Place, "remove", refuse_removal)
+    assert isinstance(sink.commit(receipt, staged), Done)
     assert tried
     assert sink.look(window(0)) is not None
 
@@ -315,9 +315,11 @@ def test_what_is_committed_while_a_sweep_looks_is_not_listed() -> None:
 
     @contextmanager
     def reading() -> Iterator[Any]:
-        known = set(committed)
+        known_paths = set(committed)
         yield SimpleNamespace(
-            unneeded=lambda old, _: {path: at for path, at in old.items() if path not in known}
+            unneeded=lambda old, _: {
+                path: instant for path, instant in old.items() if path not in known_paths
+            }
         )
 
     store: Any = SimpleNamespace(reading=reading)

@@ -64,9 +64,9 @@ def test_a_place_that_arrow_does_not_know(ask: Callable[[Place], object]) -> Non
     """Every question says what is wrong with the path; its user, password and options
     are not told.
     """
-    place = Place("foo://me:hunter2@x/y?key=hunter3")
+    folder = Place("foo://me:hunter2@x/y?key=hunter3")
     with pytest.raises(SpecError, match=r"foo://x/y") as caught:
-        ask(place)
+        ask(folder)
     assert "hunter" not in str(caught.value)
 
 
@@ -89,54 +89,54 @@ def test_a_missing_file_stays_missing(tmp_path: Path) -> None:
     """Who reads a file can tell its absence from a failure; who removes it has nothing
     to do; who names its size is told none.
     """
-    place = Place(str(tmp_path))
+    folder = Place(str(tmp_path))
     with pytest.raises(FileNotFoundError):
-        place.get("none")
-    place.remove("none")
-    assert place.seen(["none"]) == {"none": None}
-    assert place.names("none") == set()
+        folder.get("none")
+    folder.remove("none")
+    assert folder.seen(["none"]) == {"none": None}
+    assert folder.names("none") == set()
 
 
-@pytest.mark.parametrize("look", [Place.folders, lambda *at: list(Place.walk(*at))])
+@pytest.mark.parametrize("look", [Place.folders, lambda *arguments: list(Place.walk(*arguments))])
 def test_a_folder_that_another_run_makes(look: Callable[[Place, str], Any], tmp_path: Path) -> None:
     """Who looks into a folder while others make it finds nothing, and no fault of the disk."""
-    place, number = Place(str(tmp_path)), 3_000
-    one = f"    os.mkdir(f'{tmp_path}/{{n}}'); sum(range(9999))"
-    make = f"import os\nfor n in range({number}):\n{one}"
-    with subprocess.Popen([sys.executable, "-c", make]) as other:
+    folder, number = Place(str(tmp_path)), 3_000
+    make_folder = f"    os.mkdir(f'{tmp_path}/{{n}}'); sum(range(9999))"
+    make = f"import os\nfor n in range({number}):\n{make_folder}"
+    with subprocess.Popen([sys.executable, "-c", make]) as maker:
         for n in range(number):
             while not (tmp_path / str(n)).is_dir():
-                assert not look(place, str(n))
-                assert other.poll() in {None, 0}
+                assert not look(folder, str(n))
+                assert maker.poll() in {None, 0}
 
 
 def test_a_draft_that_was_swept(tmp_path: Path) -> None:
     """Who wrote it for longer than a sweep's grace period hears so, and not that the
     storage is in trouble.
     """
-    place = Place(str(tmp_path))
-    place.create("a/b").close()
-    (draft,) = place.walk("a")
-    place.remove(draft.path)
+    folder = Place(str(tmp_path))
+    folder.create("a/b").close()
+    (draft,) = folder.walk("a")
+    folder.remove(draft.path)
     with pytest.raises(
         UnreachableError, match=r"removed while it was being written.*Did a sweep remove it"
     ):
-        place.finish("a/b")
+        folder.finish("a/b")
 
 
 def test_a_full_disk_at_the_receipt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing was committed, the file is named, and the next try goes through."""
     sink = DeltaBoth(str(tmp_path / "orders"), ROWS)
     sink.prepare()
-    made, staged = staged_receipt(sink, 0)
+    receipt, staged = staged_receipt(sink, 0)
     with monkeypatch.context() as full:
         full.setattr(Place, "open_output", lambda *_: _Full())
         with pytest.raises(
             UnreachableError, match=rf"{RECEIPTS}/2026-01-02T00_00_00Z.*No space left"
         ):
-            sink.commit(made, staged)
+            sink.commit(receipt, staged)
     assert sink.look(window(0)) is None
-    sink.commit(made, staged)
+    sink.commit(receipt, staged)
     assert sink.look(window(0)) is not None
 
 
@@ -168,7 +168,7 @@ def test_what_no_table_can_be_called(uri: str, says: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("why", "later"),
+    ("client_error", "later"),
     [
         ("AWS Error SLOW_DOWN during PutObject operation: ", True),
         ("AWS Error SERVICE_UNAVAILABLE during GetObject operation: ", True),
@@ -192,11 +192,11 @@ def test_what_no_table_can_be_called(uri: str, says: str) -> None:
         ("503 folders", False),
     ],
 )
-def test_a_store_that_refuses_for_now(why: str, later: bool) -> None:
+def test_a_store_that_refuses_for_now(client_error: str, later: bool) -> None:
     """In the words of each client: it is no matter of credentials or regions, and to wait helps;
     what isn't for now is told with what to check.
     """
-    advice = Place("s3://bucket/table").advice(why)
+    advice = Place("s3://bucket/table").advice(client_error)
     assert ("run this again later" in advice, "credentials" in advice) == (later, not later)
 
 

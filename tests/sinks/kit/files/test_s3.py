@@ -51,7 +51,7 @@ class DeltaInStore(DeltaWorld):
     repeats_lost_puts = True
     """Its client sends a put without an answer again by itself."""
 
-    def place(self, folder: Path, server: Any) -> str:
+    def new_location(self, folder: Path, server: Any) -> str:
         return f"{server.bucket()}/orders"
 
 
@@ -62,7 +62,7 @@ class FilesInStore(FilesWorld):
     log = "/orders/_windrow/log/"
     repeats_lost_puts = False
 
-    def place(self, folder: Path, server: Any) -> str:
+    def new_location(self, folder: Path, server: Any) -> str:
         return f"{server.bucket()}/orders"
 
 
@@ -99,7 +99,7 @@ def world(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> An
 @pytest.fixture
 def fresh(world: Any, s3: S3Server, tmp_path: Path) -> Any:
     """A table in a bucket that isn't there yet."""
-    return world.sink_at(world.place(tmp_path, s3))
+    return world.sink_at(world.new_location(tmp_path, s3))
 
 
 @pytest.fixture
@@ -111,19 +111,19 @@ def sink(fresh: Any) -> Any:
 
 @pytest.mark.some(4)
 @pytest.mark.parametrize("times", [1, 2])
-@pytest.mark.parametrize("how", FAULTS)
+@pytest.mark.parametrize("mode", FAULTS)
 def test_a_commit_goes_through_faults(
-    world: Any, s3: S3Server, sink: Any, how: Any, times: int
+    world: Any, s3: S3Server, sink: Any, mode: Any, times: int
 ) -> None:
     """A put that is done and not answered is found by looking; one that isn't done is put again;
     whoever comes with the same receipt hears that it is done, and the window is there once.
     """
-    made, staged = staged_receipt(sink, 0)
-    sink.commit_dead(made.plan, "a1", staged)
-    fault = s3.fail(how, "PUT", world.log, times)
-    assert isinstance(sink.commit(made, staged), Done)
-    assert fault.hit == (1 if how == "lost" and not world.repeats_lost_puts else times)
-    assert isinstance(world.reopen(sink).commit(made, staged), AlreadyDone)
+    receipt, staged = staged_receipt(sink, 0)
+    sink.commit_dead(receipt.plan, "a1", staged)
+    fault = s3.fail(mode, "PUT", world.log, times)
+    assert isinstance(sink.commit(receipt, staged), Done)
+    assert fault.hit == (1 if mode == "lost" and not world.repeats_lost_puts else times)
+    assert isinstance(world.reopen(sink).commit(receipt, staged), AlreadyDone)
     assert world.report(sink, [0]).ok, str(world.report(sink, [0]))
 
 
@@ -134,13 +134,13 @@ def test_a_store_that_never_answers_leaves_the_outcome_unknown(
     """After some tries the outcome is unknown, not refused; nothing is deleted, and the
     same commit goes through later.
     """
-    made, staged = staged_receipt(sink, 0)
-    sink.commit_dead(made.plan, "a1", staged)
+    receipt, staged = staged_receipt(sink, 0)
+    sink.commit_dead(receipt.plan, "a1", staged)
     fault = s3.fail("slow_down", "PUT", world.log, times=100)
-    assert isinstance(sink.commit(made, staged), Unknown)
+    assert isinstance(sink.commit(receipt, staged), Unknown)
     assert 1 < fault.hit < fault.times  # deltalake tries again by itself, too
     s3.faults.clear()
-    assert isinstance(sink.commit(made, staged), Done)
+    assert isinstance(sink.commit(receipt, staged), Done)
     assert world.report(sink, [0]).ok
 
 
@@ -156,8 +156,8 @@ def test_two_racers_one_of_whom_hears_nothing(world: Any, s3: S3Server, sink: An
     s3.fail("lost", "PUT", world.log)
     outcomes = together(
         [
-            lambda racer=racer, made=made, files=files: racer.commit(made, files)
-            for racer, made, files in ready
+            lambda racer=racer, receipt=receipt, files=files: racer.commit(receipt, files)
+            for racer, receipt, files in ready
         ]
     )
     assert sorted(type(outcome).__name__ for outcome in outcomes) == ["AlreadyDone", "Done"]
@@ -165,16 +165,16 @@ def test_two_racers_one_of_whom_hears_nothing(world: Any, s3: S3Server, sink: An
 
 
 @pytest.mark.some(2)
-@pytest.mark.parametrize("how", FAULTS)
-def test_a_table_is_begun_through_faults(world: Any, s3: S3Server, fresh: Any, how: Any) -> None:
+@pytest.mark.parametrize("mode", FAULTS)
+def test_a_table_is_begun_through_faults(world: Any, s3: S3Server, fresh: Any, mode: Any) -> None:
     """Whether only the answer is lost or nothing was put: it is put again; the trial of
     the store's promise is, too.
     """
-    fault = s3.fail(how, "PUT", world.log, times=2)
+    fault = s3.fail(mode, "PUT", world.log, times=2)
     fresh.prepare()
     assert fault.hit
     s3.faults.clear()
-    s3.fail(how, "PUT", "_windrow/trials/", times=2)
+    s3.fail(mode, "PUT", "_windrow/trials/", times=2)
     fresh.refuse_unwritable()
     assert fresh.owner() == OWNER
 
@@ -206,14 +206,14 @@ def test_a_trial_that_can_not_be_taken_away(s3: S3Server, fresh: Any) -> None:
 
 
 @pytest.mark.some(2)
-@pytest.mark.parametrize("how", ["unconditional", "no_conditions"])
-def test_a_store_without_conditional_puts_is_refused(s3: S3Server, fresh: Any, how: Any) -> None:
+@pytest.mark.parametrize("mode", ["unconditional", "no_conditions"])
+def test_a_store_without_conditional_puts_is_refused(s3: S3Server, fresh: Any, mode: Any) -> None:
     """One that says so, and one that takes no notice of the condition, before anything is
     committed: by doctor, and a table of files, which asks once more, when it is begun.
     """
-    s3.fail(how, "PUT", "/orders/", times=100)
-    asked = [fresh.refuse_unwritable]
-    for ask in asked if isinstance(fresh.store, DeltaStore) else [*asked, fresh.prepare]:
+    s3.fail(mode, "PUT", "/orders/", times=100)
+    operations = [fresh.refuse_unwritable]
+    for ask in operations if isinstance(fresh.store, DeltaStore) else [*operations, fresh.prepare]:
         with pytest.raises(SpecError, match="exactly once"):
             ask()
 
@@ -234,16 +234,16 @@ def test_no_secret_is_kept(world: SinkWorld, s3: S3Server, sink: Any) -> None:
     """What the store's clients sign with is in no object, no receipt and no error: neither where
     nothing can be staged, nor where the log can't be read, which is no unknown outcome.
     """
-    made, staged = staged_receipt(sink, 0)
-    sink.commit_dead(made.plan, "a1", staged)
-    sink.commit(made, staged)
+    receipt, staged = staged_receipt(sink, 0)
+    sink.commit_dead(receipt.plan, "a1", staged)
+    sink.commit(receipt, staged)
     client, bucket = s3.client(), sink.uri.removeprefix("s3://").partition("/")[0]
     for listed in client.list_objects_v2(Bucket=bucket)["Contents"]:
         body = client.get_object(Bucket=bucket, Key=listed["Key"])["Body"].read()
         assert s3.secret.encode() not in body
     s3.fail("broken", "GET", "/orders/", times=1000)
     nowhere = world.sink_at("s3://no-such-bucket-at-all/orders")
-    for ask in (lambda: staged_receipt(nowhere, 1), lambda: sink.commit(made, staged)):
+    for ask in (lambda: staged_receipt(nowhere, 1), lambda: sink.commit(receipt, staged)):
         with pytest.raises(UnreachableError) as refused:
             ask()
         assert s3.secret not in str(refused.value)
@@ -258,8 +258,8 @@ def test_a_store_is_waited_for_aloud(fresh: Any, monkeypatch: pytest.MonkeyPatch
         assert heard.get(timeout=30).getMessage() == f"Waiting for the storage of {fresh.uri}"
     monkeypatch.delenv("AWS_ACCESS_KEY_ID")
     with waits_heard() as heard, Place(fresh.uri).waiting():
-        said = heard.get(timeout=30).getMessage()
-    assert said.endswith(", and for credentials: AWS_ACCESS_KEY_ID isn't set")
+        message = heard.get(timeout=30).getMessage()
+    assert message.endswith(", and for credentials: AWS_ACCESS_KEY_ID isn't set")
 
 
 def test_missing_credentials_are_told_by_the_error_alone(tmp_path: Path) -> None:
