@@ -88,10 +88,10 @@ class KafkaBroker:
         return self._questions.cluster_id()
 
     def topic(self, name: str) -> TopicInfo:
-        info = self._topic_infos([name])[name]
-        if isinstance(info, KafkaException):
-            raise self._questions.error_for("the topic", name, info.args[0])
-        return info
+        topic_info = self._topic_infos([name])[name]
+        if isinstance(topic_info, KafkaException):
+            raise self._questions.error_for("the topic", name, topic_info.args[0])
+        return topic_info
 
     def names(self) -> list[str]:
         names = self._questions.ask("the topics' names", None, self._names)
@@ -108,11 +108,15 @@ class KafkaBroker:
 
     def topics(self, names: Sequence[str]) -> dict[str, TopicInfo]:
         infos = self._topic_infos(names)
-        for name, info in infos.items():
+        for name, topic_info in infos.items():
             # left out, it would look like a topic that was deleted
-            if isinstance(info, KafkaException) and info.args[0].code() in FORBIDDEN:
-                raise self._questions.error_for("the topic", name, info.args[0])
-        return {name: info for name, info in infos.items() if isinstance(info, TopicInfo)}
+            if isinstance(topic_info, KafkaException) and topic_info.args[0].code() in FORBIDDEN:
+                raise self._questions.error_for("the topic", name, topic_info.args[0])
+        return {
+            name: topic_info
+            for name, topic_info in infos.items()
+            if isinstance(topic_info, TopicInfo)
+        }
 
     def log_starts(self, tps: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
         answers = self._offsets(

@@ -34,7 +34,7 @@ _LOG = logging.getLogger("windrow.compiled")
 _SOURCES: set[str] = set()
 _MAKE = (
     "import sys; from windrow.ingest.native.compiling import image_of;"
-    " sys.stdout.buffer.write(image_of(sys.argv[1]).packed())"
+    " sys.stdout.buffer.write(image_of(sys.argv[1]).pack())"
 )
 """What a new Python runs to make a module's code."""
 

@@ -70,18 +70,18 @@ def recovery(name: str, rows: int, folder: Path) -> Recovery:
     with kind.placed(folder) as location:
         kind.sink_at(location).prepare()
         # what processes are forked from has to be begun, too
-        _ended(Job(name, location, str(folder), len(kind.points), "loads", rows))
+        _run_to_end(Job(name, location, str(folder), len(kind.points), "loads", rows))
         for number, point in enumerate(kind.points):
             job = Job(
                 name, location, str(folder), number, f"w{number}-dies", rows, crash=f"{point}:kill"
             )
-            _ended(job)
-            seconds, code = _ended(job.but(attempt=f"w{number}-again", crash=""))
+            _run_to_end(job)
+            seconds, code = _run_to_end(job.but(attempt=f"w{number}-again", crash=""))
             assert code in COMMITTED, (
                 f"{name}: the rerun after a death at {point} ended with {code}"
             )
             reruns.append(seconds)
-            seconds, code = _ended(job.but(attempt=f"w{number}-looks", crash="", what="look"))
+            seconds, code = _run_to_end(job.but(attempt=f"w{number}-looks", crash="", what="look"))
             assert code == worker.ALREADY, (
                 f"{name}: after a death at {point} and a rerun the window isn't there"
             )
@@ -89,7 +89,7 @@ def recovery(name: str, rows: int, folder: Path) -> Recovery:
     return Recovery(name, reruns, looks)
 
 
-def _ended(job: Job) -> tuple[float, int]:
+def _run_to_end(job: Job) -> tuple[float, int]:
     """Returns how long an attempt took, from its process's start to its end; and its exit code."""
     began = time.monotonic()
     process = worker.start(job)

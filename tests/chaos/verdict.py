@@ -24,7 +24,7 @@ Split = tuple[str, int]
 """A window's key and a partition."""
 
 
-def produced(numbers: Iterable[int], rows: int) -> dict[TopicPartition, dict[int, object]]:
+def produced_messages(numbers: Iterable[int], rows: int) -> dict[TopicPartition, dict[int, object]]:
     """What the windows' messages are."""
     numbers, messages_by_tp = [*numbers], dict[TopicPartition, dict[int, object]]()
     for tp in (TopicPartition(TOPIC.topic, p) for p in range(PARTITIONS)):
@@ -109,7 +109,7 @@ def verdict(world: SinkWorld, sink: Any, numbers: Sequence[int], rows: int) -> R
     dead, pieces, known_messages = (
         [sink.read_dead(r.window) for r in receipts],
         world.pieces(sink),
-        produced(numbers, rows),
+        produced_messages(numbers, rows),
     )
     report = check(known_messages, pieces, dead, receipts, content="id", metadata=sink.metadata)
     if not sink.capabilities.allows(lost=False):
@@ -122,7 +122,7 @@ def verdict(world: SinkWorld, sink: Any, numbers: Sequence[int], rows: int) -> R
         content="id",
         metadata=sink.metadata,
     )
-    return excused(
+    return excuse(
         msgspec.structs.replace(once, duplicated=report.duplicated, invented=report.invented),
         sink.capabilities,
     )
@@ -141,7 +141,7 @@ def without_doubles(pieces: Sequence[pa.Table], metadata: Mapping[str, str]) -> 
     return first_rows
 
 
-def excused(report: Report, capabilities: Capabilities) -> Report:
+def excuse(report: Report, capabilities: Capabilities) -> Report:
     """A report, of rows without their doubles, without what follows from rows that come
     again: their order, and of lost ones their number.
 
@@ -163,7 +163,12 @@ def verdict_alone(world: SinkWorld, sink: Any, number: int, rows: int) -> Report
     ]
     dead = [sink.read_dead(r.window) for r in receipts]
     return check(
-        produced([number], rows), pieces, dead, receipts, content="id", metadata=sink.metadata
+        produced_messages([number], rows),
+        pieces,
+        dead,
+        receipts,
+        content="id",
+        metadata=sink.metadata,
     )
 
 

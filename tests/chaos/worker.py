@@ -98,14 +98,14 @@ def _child(job: Job) -> None:
     except CrashError:
         code = CRASHED
     except WindrowError as error:
-        code = _failed(job, REFUSED, f"{type(error).__name__}: {error}")
+        code = _write_failure(job, REFUSED, f"{type(error).__name__}: {error}")
     except BaseException:  # what an attempt ends with is told, whatever it is  # noqa: BLE001
-        code = _failed(job, FAILED, traceback.format_exc())
+        code = _write_failure(job, FAILED, traceback.format_exc())
     sys.stdout.flush()
     os._exit(code)  # as a run's end would be: nothing of Python's own is waited for
 
 
-def _failed(job: Job, code: int, reason: str) -> int:
+def _write_failure(job: Job, code: int, reason: str) -> int:
     (Path(job.folder) / f"{job.attempt}.error").write_text(reason)
     return code
 

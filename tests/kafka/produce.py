@@ -92,7 +92,7 @@ def delete_records(bootstrap: str, topic: str, partition: int, limit: int) -> No
     """Everything below offset `limit` is gone, as after retention."""
     admin = _admin(bootstrap)
 
-    def deleted() -> bool:
+    def is_deleted() -> bool:
         (done,) = admin.delete_records([TopicPartition(topic, partition, limit)]).values()
         try:
             done.result(_SECONDS)
@@ -103,7 +103,7 @@ def delete_records(bootstrap: str, topic: str, partition: int, limit: int) -> No
             return False
         return True
 
-    ask_until(deleted, f"records of {topic} may be deleted")
+    ask_until(is_deleted, f"records of {topic} may be deleted")
 
 
 def configure(bootstrap: str, topic: str, name: str, value: str) -> None:

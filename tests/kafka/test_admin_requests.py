@@ -134,7 +134,7 @@ def test_a_broker_that_is_down_is_told_soon(monkeypatch: pytest.MonkeyPatch) -> 
     assert "Connection refused" in message
 
 
-def failed(code: int, text: str = "") -> Future[str]:
+def failed_future(code: int, text: str = "") -> Future[str]:
     future: Future[str] = Future()
     future.set_exception(KafkaException(KafkaError(code, text)))
     return future
@@ -157,13 +157,13 @@ def test_what_one_topic_lacks_says_nothing_of_the_others() -> None:
         KafkaError.TOPIC_EXCEPTION,
     ):
         result_by_key = requests.results(
-            {"a": answered("yes"), "b": failed(code), "c": answered("too")}
+            {"a": answered("yes"), "b": failed_future(code), "c": answered("too")}
         )
         assert (result_by_key["a"], result_by_key["c"]) == ("yes", "too")
         assert isinstance(result_by_key["b"], KafkaException)
     for code in (KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.CLUSTER_AUTHORIZATION_FAILED):
         with pytest.raises(KafkaException):
-            requests.results({"a": answered("yes"), "b": failed(code)})
+            requests.results({"a": answered("yes"), "b": failed_future(code)})
 
 
 def test_a_topic_that_may_not_be_seen_is_not_one_that_is_gone(
@@ -178,13 +178,13 @@ def test_a_topic_that_may_not_be_seen_is_not_one_that_is_gone(
         def describe_topics(
             self, topics: TopicCollection, **_: object
         ) -> dict[str, Future[object]]:
-            return {"hidden": failed(denied), "closed": answered("described")}  # type: ignore[dict-item]
+            return {"hidden": failed_future(denied), "closed": answered("described")}  # type: ignore[dict-item]
 
         def describe_configs(
             self, resources: list[ConfigResource], request_timeout: float
         ) -> dict[ConfigResource, Future[str]]:
             assert [resource.name for resource in resources] == ["closed"]
-            return {resources[0]: failed(denied)}
+            return {resources[0]: failed_future(denied)}
 
     broker = answered_by(monkeypatch, Admin())
     with pytest.raises(SpecError, match="does not let"):
@@ -213,7 +213,7 @@ def test_a_refusal_of_one_topic_partition_tells_no_secret(monkeypatch: pytest.Mo
             self, groups: list[ConsumerGroupTopicPartitions], request_timeout: float
         ) -> dict[str, object]:
             if groups[0].group_id == "closed":
-                return {"closed": failed(KafkaError.GROUP_AUTHORIZATION_FAILED)}
+                return {"closed": failed_future(KafkaError.GROUP_AUTHORIZATION_FAILED)}
             parts = SimpleNamespace(
                 topic_partitions=[SimpleNamespace(topic="t", partition=0, offset=1, error=refusal)]
             )

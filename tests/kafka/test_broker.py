@@ -48,7 +48,7 @@ def old(count: int, first: int = 0, partition: int = 0) -> list[Put]:
     return [Put(b"v", OLD + first + i, partition) for i in range(count)]
 
 
-def joined(chunks: list[Stamps]) -> list[tuple[int, int]]:
+def join_chunks(chunks: list[Stamps]) -> list[tuple[int, int]]:
     return [(int(o), int(t)) for c in chunks for o, t in zip(c.offsets, c.timestamps, strict=True)]
 
 
@@ -98,7 +98,7 @@ def test_deleted_records_move_the_log_start(kafka: str, broker: KafkaBroker) -> 
     with pytest.raises(DataLossError, match="4") as caught:
         list(broker.stamps(tp, 3, 10))
     assert (caught.value.topic, caught.value.partition, caught.value.offset) == (topic, 0, 3)
-    assert [o for o, _ in joined(list(broker.stamps(tp, 4, 10)))] == [4, 5, 6, 7, 8, 9]
+    assert [o for o, _ in join_chunks(list(broker.stamps(tp, 4, 10)))] == [4, 5, 6, 7, 8, 9]
 
 
 def test_an_open_transaction_holds_the_stable_end_back(kafka: str, broker: KafkaBroker) -> None:
@@ -166,12 +166,18 @@ def test_stamps_over_markers_and_aborted_messages(kafka: str, broker: KafkaBroke
     transaction(kafka, topic, old(2, 200), commit=True)  # 6, 7, marker 8
     transaction(kafka, topic, old(3, 300), commit=False)  # 9 to 11, marker 12
     chunks = list(broker.stamps(tp, 0, 13))
-    assert joined(chunks) == [(0, OLD), (1, OLD + 1), (2, OLD + 2), (6, OLD + 200), (7, OLD + 201)]
+    assert join_chunks(chunks) == [
+        (0, OLD),
+        (1, OLD + 1),
+        (2, OLD + 2),
+        (6, OLD + 200),
+        (7, OLD + 201),
+    ]
     assert [(c.offsets.dtype, c.timestamps.dtype, c.epochs.dtype) for c in chunks] == [
         (np.int64, np.int64, np.int32)
     ] * len(chunks)
     assert {int(e) for c in chunks for e in c.epochs} == {0}
-    assert joined(list(broker.stamps(tp, 2, 7))) == [(2, OLD + 2), (6, OLD + 200)]
+    assert join_chunks(list(broker.stamps(tp, 2, 7))) == [(2, OLD + 2), (6, OLD + 200)]
     for start, stop in ((3, 6), (8, 9), (8, 13), (9, 11), (12, 13), (4, 4)):
         assert list(broker.stamps(tp, start, stop)) == []
 
@@ -185,9 +191,9 @@ def test_stamps_end_at_a_stop_that_lies_in_a_gap_with_more_behind_it(
     transaction(kafka, topic, old(2), commit=True)  # 0, 1, marker 2
     transaction(kafka, topic, old(2), commit=False)  # 3, 4, marker 5
     produce(kafka, topic, old(2, 50))  # 6, 7
-    assert [o for o, _ in joined(list(broker.stamps(tp, 1, 4)))] == [1]
-    assert [o for o, _ in joined(list(broker.stamps(tp, 2, 6)))] == []
-    assert [o for o, _ in joined(list(broker.stamps(tp, 2, 7)))] == [6]
+    assert [o for o, _ in join_chunks(list(broker.stamps(tp, 1, 4)))] == [1]
+    assert [o for o, _ in join_chunks(list(broker.stamps(tp, 2, 6)))] == []
+    assert [o for o, _ in join_chunks(list(broker.stamps(tp, 2, 7)))] == [6]
 
 
 def test_stamps_over_a_compacted_log(kafka: str, broker: KafkaBroker) -> None:
@@ -204,13 +210,13 @@ def test_stamps_over_a_compacted_log(kafka: str, broker: KafkaBroker) -> None:
     tp = TopicPartition(topic, 0)
     produce(kafka, topic, [Put(b"v", None, 0, b"k%d" % (i % 2)) for i in range(10)])
 
-    def compacted() -> bool:
+    def is_compacted() -> bool:
         # writing rolls the segment; the cleaner decides when it comes
         produce(kafka, topic, [Put(b"v", None, 0, b"other")])
-        return [o for o, _ in joined(list(broker.stamps(tp, 0, 10)))] == [8, 9]
+        return [o for o, _ in join_chunks(list(broker.stamps(tp, 0, 10)))] == [8, 9]
 
-    ask_until(compacted, "the cleaner")
-    assert joined(list(broker.stamps(tp, 2, 6))) == []
+    ask_until(is_compacted, "the cleaner")
+    assert join_chunks(list(broker.stamps(tp, 2, 6))) == []
 
 
 def test_chunks_grow_to_a_bound(kafka: str, broker: KafkaBroker) -> None:

@@ -37,7 +37,7 @@ MORE = {
 
 EQUIVALENT: dict[str, dict[str, str]] = {
     "ingest/formats/json/strict.py": {
-        "- if most <= MAX_DEPTH:\n+ if most < MAX_DEPTH:": (
+        "- if max_depth <= MAX_DEPTH:\n+ if max_depth < MAX_DEPTH:": (
             "an upper bound at the limit says as much as the depth itself, which costs more"
         ),
         '- for bracket in _BRACKETS.finditer(_STRINGS.sub("", text)):\n+ for bracket in _BRACKETS.finditer(_STRINGS.sub("XXXX", text)):': (  # noqa: E501
@@ -57,7 +57,7 @@ EQUIVALENT: dict[str, dict[str, str]] = {
         ),
     },
     "ingest/formats/json/values.py": {
-        '- digits = (whole + fraction).lstrip("0")\n+ digits = (whole + fraction).lstrip("XX0XX")': (  # noqa: E501
+        '- digits = (integer_digits + fraction).lstrip("0")\n+ digits = (integer_digits + fraction).lstrip("XX0XX")': (  # noqa: E501
             "digits only"
         ),
         '- significant = digits.rstrip("0")\n+ significant = digits.rstrip("XX0XX")': "digits only",
@@ -100,7 +100,7 @@ EQUIVALENT: dict[str, dict[str, str]] = {
         ),
     },
     "ingest/source/enumerator/resolve.py": {
-        "- after = below if isinstance(below, datetime) else first - timedelta(microseconds=1)\n+ after = below if isinstance(below, datetime) else first - timedelta(microseconds=2)": (  # noqa: E501
+        "- last_passed = below if isinstance(below, datetime) else first - timedelta(microseconds=1)\n+ last_passed = below if isinstance(below, datetime) else first - timedelta(microseconds=2)": (  # noqa: E501
             "no two labels lie so near to each other"
         ),
         "- return -((_EPOCH - label) // timedelta(milliseconds=1))\n+ return -((_EPOCH - label) / timedelta(milliseconds=1))": (  # noqa: E501

@@ -103,7 +103,7 @@ def counts(split: Split, **over: Any) -> SplitCounts:
     return msgspec.structs.replace(right, **over)
 
 
-def staged(*counted: SplitCounts, **over: Any) -> list[Staged]:
+def make_staged(*counted: SplitCounts, **over: Any) -> list[Staged]:
     """What tasks with these counts bring back."""
     return [
         Staged(Split(c.topic, c.partition, c.start, c.stop), c, (), (), **over) for c in counted
@@ -123,7 +123,7 @@ def test_counts_that_agree_are_no_complaint() -> None:
     longer, keyed = Split("shop.things", 2, 0, 15), Split("shop.things", 3, 0, 10)
     deleting = counts(keyed, rows=1, deletes=5, rows_staged=6)
     refuse_unequal(
-        plan(SPLIT, longer, keyed), staged(counts(SPLIT), counts(longer, skipped=2), deleting)
+        plan(SPLIT, longer, keyed), make_staged(counts(SPLIT), counts(longer, skipped=2), deleting)
     )
 
 
@@ -159,7 +159,7 @@ def test_counts_that_agree_are_no_complaint() -> None:
 def test_each_counter_is_held_against_another(over: dict[str, int], says: str) -> None:
     """One counter that disagrees refuses the window, and says which, at which split."""
     with pytest.raises(AccountingError) as refused:
-        refuse_unequal(plan(SPLIT), staged(counts(SPLIT, **over)))
+        refuse_unequal(plan(SPLIT), make_staged(counts(SPLIT, **over)))
     assert says in refused.value.what
     assert ";" not in refused.value.what  # and nothing else is wrong
     assert (refused.value.topic, refused.value.partition, refused.value.offset) == (
@@ -173,10 +173,10 @@ def test_each_counter_is_held_against_another(over: dict[str, int], says: str) -
 def test_results_are_those_of_the_plans_splits(brought: list[Split]) -> None:
     """A split that is missing, there twice, or another one refuses the window."""
     with pytest.raises(AccountingError, match=r"not those of the plan's 1 split\b"):
-        refuse_unequal(plan(SPLIT), staged(*(counts(s) for s in brought)))
+        refuse_unequal(plan(SPLIT), make_staged(*(counts(s) for s in brought)))
 
 
-def decoded(
+def make_decoded(
     rows: list[int], dead: list[int], deleted: list[int], keys: int | None = None
 ) -> Decoded:
     """Of four messages: which have rows, are dead letters, and delete something.
@@ -206,17 +206,21 @@ def decoded(
 @pytest.mark.parametrize(
     ("decoded_batch", "keyed", "says"),
     [
-        (decoded([0, 1], [3], [0, 0, 2]), True, None),
-        (decoded([0, 1], [3], []), False, None),
+        (make_decoded([0, 1], [3], [0, 0, 2]), True, None),
+        (make_decoded([0, 1], [3], []), False, None),
         (
-            decoded([0, 1], [3], [0, 0, 2]),
+            make_decoded([0, 1], [3], [0, 0, 2]),
             False,
             "3 deletes came for a table without a primary key",
         ),
-        (decoded([0], [3], [2, 1]), True, "deletes are not in the order of the batch's messages"),
-        (decoded([0], [], [4]), True, "deletes are not in the order of the batch's messages"),
-        (decoded([0], [], [1], keys=2), True, "2 deletes came with the messages of 1"),
-        (decoded([0], [1, 2], [2]), True, "a message is a delete and a dead letter"),
+        (
+            make_decoded([0], [3], [2, 1]),
+            True,
+            "deletes are not in the order of the batch's messages",
+        ),
+        (make_decoded([0], [], [4]), True, "deletes are not in the order of the batch's messages"),
+        (make_decoded([0], [], [1], keys=2), True, "2 deletes came with the messages of 1"),
+        (make_decoded([0], [1, 2], [2]), True, "a message is a delete and a dead letter"),
     ],
 )
 def test_each_delete_is_some_messages(
@@ -396,7 +400,7 @@ def bank(tmp_path: Path) -> Bank:
     return Bank(tmp_path, broker)
 
 
-def refused(bank: Bank, pipeline: Pipeline) -> str:
+def refuse_window(bank: Bank, pipeline: Pipeline) -> str:
     """Why the accounts refuse the window; nothing of it is visible."""
     with pytest.raises(AccountingError) as caught:
         bank.run(pipeline)
@@ -410,7 +414,7 @@ def test_a_reader_that_lies_commits_nothing(bank: Bank, lies: dict[str, int]) ->
     """Whatever the reader miscounts, the window is refused before anything is visible."""
     bank.produce(*[b'{"amount": 1}'] * 3)
     honest = bank.pipeline()
-    assert "disagree" in refused(
+    assert "disagree" in refuse_window(
         bank,
         replace(honest, reader=lambda read_plan: LyingReader(honest.reader(read_plan), **lies)),
     )
@@ -436,7 +440,7 @@ def test_a_reader_that_stumbles_commits_nothing(
     """
     bank.produce(*[b'{"amount": 1}'] * 3)
     honest = bank.pipeline()
-    text = refused(
+    text = refuse_window(
         bank,
         replace(
             honest,
@@ -454,7 +458,7 @@ def test_a_stager_that_lies_commits_nothing(bank: Bank, lies: dict[str, int]) ->
     """Whatever the stager miscounts, the window is refused before anything is visible."""
     bank.produce(b'{"amount": 1}', b'{"amount": 2}', b"poison")
     honest = bank.pipeline()
-    assert "disagree" in refused(
+    assert "disagree" in refuse_window(
         bank,
         replace(
             honest,
@@ -508,7 +512,9 @@ def test_a_decoder_or_transform_that_lies_commits_nothing(
     bank.produce(b'{"amount": 1}', b"poison", None, b'{"amount": 2}')
     honest = bank.pipeline(on_null="drop")
     step = getattr(honest, liar)()
-    text = refused(bank, replace(honest, **{liar: lambda: Lying(step, partial(lie_about, **lies))}))
+    text = refuse_window(
+        bank, replace(honest, **{liar: lambda: Lying(step, partial(lie_about, **lies))})
+    )
     assert says in text
     assert "miscounted" in text
     assert "bank.payments[0]@0" in text
@@ -624,7 +630,10 @@ def test_a_receipt_keeps_reasons_and_no_sentences(bank: Bank) -> None:
 def limited(ratio: float | None = None, count: int | None = None) -> None:
     """Hold 2 dead of 10 against limits."""
     refuse_too_many_dead(
-        HOUR, staged(counts(SPLIT)), LimitsSpec(max_dead_ratio=ratio, max_dead_count=count), "so"
+        HOUR,
+        make_staged(counts(SPLIT)),
+        LimitsSpec(max_dead_ratio=ratio, max_dead_count=count),
+        "so",
     )
 
 
@@ -656,11 +665,11 @@ def test_splits_are_told_together() -> None:
     """Kinds of several splits are added up, the most frequent first, at most five of
     them; the first place is the plan's first.
     """
-    first = staged(
+    first = make_staged(
         counts(SPLIT, first_dead=((105, "x"),)),
         refused=(RefusedAt("rules", 6, tuple((f"$.f{i} is odd", 1) for i in range(6))),),
     )
-    second = staged(
+    second = make_staged(
         counts(Split("shop.things", 2, 0, 10), first_dead=((3, "x"),)),
         refused=(RefusedAt("rules", 13, (("$.f5 is odd", 9), (OTHERS, 4))),),
     )
@@ -705,7 +714,7 @@ def test_each_stage_has_limits_of_its_own(limits: dict[str, Any], says: str) -> 
     refusal names stage, counts, places and the limit.
     """
     other_refusals = msgspec.structs.replace(BY_STAGE[1], first=(5,))
-    all_staged = staged(counts(SPLIT), refused=BY_STAGE) + staged(
+    all_staged = make_staged(counts(SPLIT), refused=BY_STAGE) + make_staged(
         counts(Split("shop.things", 2, 0, 10)), refused=(other_refusals,)
     )
     with pytest.raises(DeadLetterLimitError) as caught:
@@ -727,7 +736,10 @@ def test_a_stage_may_refuse_what_its_limits_allow() -> None:
         "value": {"max_dead_count": 0},
     }
     refuse_too_many_dead(
-        HOUR, staged(counts(SPLIT), refused=BY_STAGE), LimitsSpec.model_validate(ANY | bounds), "so"
+        HOUR,
+        make_staged(counts(SPLIT), refused=BY_STAGE),
+        LimitsSpec.model_validate(ANY | bounds),
+        "so",
     )
 
 

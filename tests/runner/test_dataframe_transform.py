@@ -79,7 +79,7 @@ def batch(offsets: Sequence[int], ids: Sequence[int | None] | None = None) -> pa
     return pa.RecordBatch.from_arrays([id_column, *places], ["id", *METADATA.values()])
 
 
-def staged(read: Staged, batches: Sequence[pa.RecordBatch], stager: Kept) -> Staged:
+def stage_rows(read: Staged, batches: Sequence[pa.RecordBatch], stager: Kept) -> Staged:
     def factory(split: Split) -> Stager:
         assert split == SPLIT
         return stager
@@ -101,7 +101,7 @@ def test_each_message_is_counted_once(
     """
     offsets, stager = sorted(offsets), Kept()
     read = read_of(20, filtered, dead)
-    counts = staged(
+    counts = stage_rows(
         read,
         [batch(offsets[start : start + size]) for start in range(0, len(offsets), size)],
         stager,
@@ -131,7 +131,7 @@ def test_rows_that_name_no_message_of_theirs(batches: list[list[int]], match: st
     """
     stager = Kept()
     with pytest.raises(RefusedError, match=match):
-        staged(read_of(3), [batch(offsets) for offsets in batches], stager)
+        stage_rows(read_of(3), [batch(offsets) for offsets in batches], stager)
     assert stager.discarded
 
 
@@ -139,7 +139,7 @@ Change = tuple[int, bool, int]
 """Of which message, whether it deletes, of which id."""
 
 
-def keyed(changes: Sequence[Change], size: int, deletes: int, stager: Kept) -> Staged:
+def stage_changes(changes: Sequence[Change], size: int, deletes: int, stager: Kept) -> Staged:
     """What is staged of changes in a table with the primary key id, of twenty messages,
     so many of which deleted before.
     """
@@ -167,7 +167,7 @@ def test_changes_stay_in_their_order(changes: set[Change], size: int) -> None:
     """
     in_order = sorted(changes, key=lambda change: (change[0], not change[1]))
     deletes, stager = sum(deleted for _, deleted, _ in in_order), Kept()
-    counts = keyed(in_order, size, deletes, stager).counts
+    counts = stage_changes(in_order, size, deletes, stager).counts
     assert list(zip(stager.offsets, stager.ids, strict=True)) == [
         (offset, (id_, deleted)) for offset, deleted, id_ in in_order
     ]
@@ -182,7 +182,7 @@ def test_changes_stay_in_their_order(changes: set[Change], size: int) -> None:
     )
 
 
-def changed(offsets: Sequence[int], deleted: Sequence[int] = ()) -> pa.RecordBatch:
+def make_changes(offsets: Sequence[int], deleted: Sequence[int] = ()) -> pa.RecordBatch:
     """Rows of messages, whose ids are their offsets; of some of them the row is a delete."""
     marks = pa.array([offset in deleted for offset in offsets], pa.bool_())
     return batch(offsets).append_column(DELETED, marks)
@@ -198,7 +198,7 @@ def test_what_a_filter_behind_it_leaves_out_is_deleted(offsets: list[int], size:
     read, stager = read_of(20), Kept()
     read = replace(read, counts=replace(read.counts, deletes=len(deleted_offsets)))
     batches = [
-        changed(offsets[start : start + size], deleted_offsets)
+        make_changes(offsets[start : start + size], deleted_offsets)
         for start in range(0, len(offsets), size)
     ]
     step = Sql("SELECT * FROM rows WHERE id % 2 = 0", primary_key=("id",))
@@ -269,14 +269,14 @@ def test_two_rows_of_one_key_and_one_message(
         [*set(changes), doubled], key=lambda change: (change[0], data.draw(st.integers(0, 9)))
     )
     with pytest.raises(RefusedError, match="two rows of one key that name one message") as caught:
-        keyed(in_order, size, 0, Kept())
+        stage_changes(in_order, size, 0, Kept())
     assert caught.value.offset == doubled[0]
 
 
 def test_a_delete_that_is_lost_on_its_way() -> None:
     """What goes around the function is counted on both sides of it."""
     with pytest.raises(BugError, match="1 delete came to be staged, of 2 read"):
-        keyed([(10, False, 1), (11, True, 1)], 7, 2, Kept())
+        stage_changes([(10, False, 1), (11, True, 1)], 7, 2, Kept())
 
 
 def test_messages_delete_by_the_tables_key() -> None:
@@ -315,7 +315,7 @@ def test_a_row_that_the_table_has_no_place_for() -> None:
 
     stager = Choosy()
     with pytest.raises(RefusedError, match=r"doesn't fit the table: column id is odd") as refused:
-        staged(read_of(3), [batch([11, 12, 13])], stager)
+        stage_rows(read_of(3), [batch([11, 12, 13])], stager)
     assert (
         refused.value.place,
         "Have the function change" in refused.value.do,
@@ -327,7 +327,7 @@ def test_a_row_that_the_table_has_no_place_for() -> None:
 def test_a_null_is_named_by_its_place() -> None:
     """An outer join may leave one where the schema has none: it is no bug of ours."""
     with pytest.raises(RefusedError, match="has null in id") as caught:
-        staged(read_of(3), [batch([10, 11], [1, None])], Kept())
+        stage_rows(read_of(3), [batch([10, 11], [1, None])], Kept())
     assert (caught.value.topic, caught.value.partition, caught.value.offset) == ("t", 0, 11)
 
 

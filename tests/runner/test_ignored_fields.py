@@ -198,7 +198,7 @@ def test_messages_with_fields_that_no_column_is_for(case: str, tmp_path: Path) -
     assert (ignored.messages, dict(ignored.fields)) == (count, fields)
 
 
-def _ignoring(
+def _count_ignored(
     documents: list[dict[str, Any]], ignored: IgnoredFields, folder: Path
 ) -> IgnoredFields:
     (folder / "m.py").write_text(MODEL)
@@ -211,12 +211,12 @@ def _ignoring(
 
 def test_what_is_named_is_bounded(tmp_path: Path) -> None:
     """By messages, by bytes and by fields of a split, and by characters; every message counts."""
-    many_messages = _ignoring([{"a": 1}] * 700, IgnoredFields(), tmp_path)
-    many_messages = _ignoring([{"b": 1}] * 700, many_messages, tmp_path)
+    many_messages = _count_ignored([{"a": 1}] * 700, IgnoredFields(), tmp_path)
+    many_messages = _count_ignored([{"b": 1}] * 700, many_messages, tmp_path)
     assert (many_messages.messages, dict(many_messages.fields)) == (1400, {"a": 700, "b": 300})
-    large = _ignoring([{"a": "x" * (MOST_BYTES // 2)}] * 3, IgnoredFields(), tmp_path)
-    large = _ignoring([{"a": 1}], large, tmp_path)
+    large = _count_ignored([{"a": "x" * (MOST_BYTES // 2)}] * 3, IgnoredFields(), tmp_path)
+    large = _count_ignored([{"a": 1}], large, tmp_path)
     assert (large.messages, dict(large.fields)) == (4, {"a": 2})
-    wide = _ignoring([{f"n{i:02}": 1 for i in range(25)}] * 2, IgnoredFields(), tmp_path)
+    wide = _count_ignored([{f"n{i:02}": 1 for i in range(25)}] * 2, IgnoredFields(), tmp_path)
     assert (len(wide.fields), wide.fields["n19"], wide.fields[OTHERS]) == (MOST_FIELDS + 1, 2, 10)
-    assert max(map(len, _ignoring([{"x" * 999: 1}], IgnoredFields(), tmp_path).fields)) == 100
+    assert max(map(len, _count_ignored([{"x" * 999: 1}], IgnoredFields(), tmp_path).fields)) == 100

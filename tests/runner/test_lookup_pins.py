@@ -76,7 +76,7 @@ def tables(tmp_path: Path) -> Tables:
     return Tables(tmp_path, {"a": Source("delta:/a"), "b": Source("delta:/b")})
 
 
-def moved(sources: Mapping[str, Source]) -> None:
+def move_versions(sources: Mapping[str, Source]) -> None:
     for source in sources.values():
         source.now = "2"
 
@@ -84,7 +84,7 @@ def moved(sources: Mapping[str, Source]) -> None:
 def test_a_retry_keeps_to_the_first_versions(tables: Tables) -> None:
     """And asks no source; one that is new, or elsewhere, gets the version of the moment."""
     assert tables.pins() == {"a": "1", "b": "1"}
-    moved(tables.sources)
+    move_versions(tables.sources)
     assert tables.pins() == {"a": "1", "b": "1"}
     assert tables.sources["a"].version_calls == 1
     tables.sources["b"].identity = "delta:/elsewhere"
@@ -95,7 +95,7 @@ def test_a_retry_keeps_to_the_first_versions(tables: Tables) -> None:
 def test_a_replay_keeps_to_its_receipts_versions(tables: Tables) -> None:
     """Also where the ledger was lost; unless it is to look up anew."""
     receipt_pins = (Pin("a", "delta:/a", "1"), Pin("b", "delta:/b", "1"))
-    moved(tables.sources)
+    move_versions(tables.sources)
     assert tables.pins(1, receipt_pins) == {"a": "1", "b": "1"}
     assert tables.pins(2, receipt_pins, fresh=True) == {"a": "2", "b": "2"}
     assert tables.pins(2, receipt_pins) == {"a": "2", "b": "2"}
@@ -116,7 +116,7 @@ def test_a_window_that_may_be_shown_in_part_is_not_pinned_anew(tables: Tables) -
     """A second run would add rows with other answers to those of a first that died."""
     tables.atomic = "partition"
     assert tables.pins(fresh=True) == {"a": "1", "b": "1"}
-    moved(tables.sources)
+    move_versions(tables.sources)
     with pytest.raises(SpecError, match="piece by piece") as refused:
         tables.pins(fresh=True)
     assert "Bring back the version" in refused.value.do

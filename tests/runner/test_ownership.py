@@ -235,11 +235,11 @@ def test_runs_that_begin_at_once_share_one_table(desk: Desk) -> None:
     late = desk.pipeline(**elsewhere(desk))
     prepare = late.sink.prepare
 
-    def overtaken(owner: TableOwner, replaced: Collection[str] = ()) -> None:
+    def overtake(owner: TableOwner, replaced: Collection[str] = ()) -> None:
         prepare(owner, replaced)
         desk.run(0)
 
-    late.sink.prepare = overtaken  # type: ignore[method-assign]
+    late.sink.prepare = overtake  # type: ignore[method-assign]
     with pytest.raises(OwnerError, match="writes to"):
         run(late, hour(1), PLAIN)
     assert late.ledger.plan(hour(1)) is None
@@ -381,13 +381,13 @@ def test_a_receipt_that_is_held_back_is_not_lost() -> None:
     """
     looks = list[object]([None, None])
 
-    def decided() -> None:
+    def decide() -> None:
         looks[:] = [None, "its receipt"]
 
     sink = SimpleNamespace(
         capabilities=SimpleNamespace(replaces=False),
         look=lambda _: looks.pop(),
-        wait_until_decided=decided,
+        wait_until_decided=decide,
         identity="kafka:orders",
     )
     ledger = SimpleNamespace(written=lambda _: "a copy")

@@ -72,8 +72,8 @@ def test_a_window_whose_receipt_is_lost_is_not_committed_again(tmp_path: Path) -
         run(forgetful, hour(0), PLAIN)
     (finding,) = against_ledger("things", [], (), forgetful.sink, pipeline.ledger)
     assert "--restore-receipts" in finding.do
-    result = run(replace(pipeline, sink=forgetful.sink), hour(0), Request("again", again=True))
-    assert result.committed == done.committed, "the commit's own look is the table's"
+    rerun = run(replace(pipeline, sink=forgetful.sink), hour(0), Request("again", again=True))
+    assert rerun.committed == done.committed, "the commit's own look is the table's"
 
 
 def test_a_receipt_that_is_not_seen_yet_is_waited_for(tmp_path: Path) -> None:

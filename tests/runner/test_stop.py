@@ -56,7 +56,7 @@ def drain(pipeline: Pipeline, request: str = "r") -> list[dict[TopicPartition, t
     ]
 
 
-def verified(desk: SourceDesk, pipeline: Pipeline) -> Verified:
+def run_verify(desk: SourceDesk, pipeline: Pipeline) -> Verified:
     """What `verify` finds."""
     assert desk.sink is not None
     return verify("things", desk.sink, desk.sink.dead_letters, pipeline.ledger, pipeline.broker)
@@ -145,7 +145,7 @@ def test_another_end(desk: SourceDesk) -> None:
     with pytest.raises(SpecError, match="is offset 4, and the next"):
         run_batch(latest, Request("e"))
     assert drain(until(desk, tp.topic, None), "f") == [{tp: (6, 9)}]
-    assert verified(desk, later).findings == ()
+    assert run_verify(desk, later).findings == ()
     assert desk.verdict().ok, str(desk.verdict())
 
 
@@ -174,7 +174,7 @@ def test_what_comes_after_the_freeze_is_not_read(desk: SourceDesk, cluster: Memo
     longer = until(desk, "topic-.*", {"timestamp": at(3 * 60_000).isoformat()})
     assert drain(longer, "c") == [dict.fromkeys(newer, (0, 1))]
     assert is_done(longer)
-    assert verified(desk, longer).findings == ()
+    assert run_verify(desk, longer).findings == ()
     assert desk.verdict({tp: {1} for tp in newer}).ok, str(desk.verdict())
 
 
@@ -347,13 +347,13 @@ def test_two_runs_at_once_freeze_one_end(desk: SourceDesk, monkeypatch: pytest.M
     desk.send(tp, *minutes(0, 1))
     pipeline = until(desk, tp.topic, "latest")
 
-    def overtaken(*arguments: Any) -> FrozenStop:
+    def overtake(*arguments: Any) -> FrozenStop:
         own_boundary = last_boundary(*arguments)
         desk.send(tp, *minutes(2))
         pipeline.ledger.freeze_stop("things", last_boundary(*arguments))
         return own_boundary
 
-    monkeypatch.setattr("windrow.ingest.runner.frozen_stop.last_boundary", overtaken)
+    monkeypatch.setattr("windrow.ingest.runner.frozen_stop.last_boundary", overtake)
     assert drain(pipeline, "a") == [{tp: (0, 3)}]
     desk.send(tp, *minutes(3))
     assert drain(pipeline, "b") == []
@@ -362,7 +362,7 @@ def test_two_runs_at_once_freeze_one_end(desk: SourceDesk, monkeypatch: pytest.M
         bounded_source(pipeline.spec, pipeline.ledger).stop
     }
     assert is_done(pipeline)
-    assert verified(desk, pipeline).findings == ()
+    assert run_verify(desk, pipeline).findings == ()
     assert desk.verdict({tp: {3}}).ok, str(desk.verdict())
 
 
@@ -404,7 +404,7 @@ def test_a_ledger_that_was_rebuilt_has_the_end(desk: SourceDesk) -> None:
     empty = replace(pipeline, ledger=open_ledger(str(desk.folder / "other.db")))
     rebuild("things", desk.sink, empty.ledger)
     assert (drain(empty, "s"), is_done(empty)) == ([], True)
-    assert verified(desk, empty).findings == ()
+    assert run_verify(desk, empty).findings == ()
     rebuild("things", desk.sink, empty.ledger)
     frozen = bounded_source(pipeline.spec, pipeline.ledger).stop
     assert frozen is not None
@@ -416,7 +416,7 @@ def test_a_ledger_that_was_rebuilt_has_the_end(desk: SourceDesk) -> None:
         def frozen_stop(self, *_: object) -> None:
             return None
 
-    forgot = verified(desk, replace(pipeline, ledger=Forgetful()))  # type: ignore[arg-type]
+    forgot = run_verify(desk, replace(pipeline, ledger=Forgetful()))  # type: ignore[arg-type]
     assert [f.what for f in forgot.findings] == [
         "the end in window.stop is missing in the ledger"
     ] * 2
@@ -463,4 +463,4 @@ def test_each_offset_up_to_the_end_is_read_once(
     assert is_done(pipeline())
     left_out = {tp: {*range(start[tp]), *range(stop[tp], desk.logs.end(tp))} for tp in tps}
     assert desk.verdict(left_out).ok, str(desk.verdict())
-    assert verified(desk, pipeline()).findings == ()
+    assert run_verify(desk, pipeline()).findings == ()

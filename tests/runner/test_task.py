@@ -70,7 +70,9 @@ def test_a_task_that_fails_discards_what_it_staged(broken: str, error: BaseExcep
 NAMES = pa.schema([pa.field("name", pa.string(), nullable=False)])
 
 
-def decoded(rows: list[tuple[int, str]], deletes: list[tuple[int, str]] | None = None) -> Decoded:
+def make_decoded(
+    rows: list[tuple[int, str]], deletes: list[tuple[int, str]] | None = None
+) -> Decoded:
     """Rows and deletes, each with its message's number."""
 
     def split(rows_of_batch: list[tuple[int, str]]) -> tuple[pa.RecordBatch, pa.Array]:
@@ -104,7 +106,10 @@ def test_a_row_that_the_table_has_no_place_for_is_a_dead_letter(
     stager = PostgresStagerFactory(str(tmp_path), "f", layout, "_window", "w")(SPLIT_OF_FIVE)
     rows = [(0, "a"), (1, "b"), (1, "b\0"), (2, "\0"), (4, "e")]
     decoded_batch = stage_rows(
-        stager, messages(SPLIT_OF_FIVE), decoded(rows, [(3, "\0d")] if keyed else None), keyed=keyed
+        stager,
+        messages(SPLIT_OF_FIVE),
+        make_decoded(rows, [(3, "\0d")] if keyed else None),
+        keyed=keyed,
     )
     assert (decoded_batch.row_index.to_pylist(), decoded_batch.rows["name"].to_pylist()) == (
         [0, 4],
@@ -145,7 +150,7 @@ def test_a_row_that_one_of_several_tables_has_no_place_for(tmp_path: Path) -> No
         (4, "a4"),
         (4, "c4"),
     ]
-    decoded_batch = stage_rows(stager, messages(SPLIT_OF_FIVE), decoded(rows), keyed=False)
+    decoded_batch = stage_rows(stager, messages(SPLIT_OF_FIVE), make_decoded(rows), keyed=False)
     assert (decoded_batch.dead_index.to_pylist(), decoded_batch.rows["name"].to_pylist()) == (
         [1, 2, 3],
         ["a", "b", "a4", "c4"],
@@ -172,7 +177,7 @@ def test_a_row_for_a_topic_that_is_not_listed(tmp_path: Path) -> None:
     decoded_batch = stage_rows(
         stager,
         messages(SPLIT_OF_FIVE),
-        decoded([(0, "orders"), (1, "hunter2"), (3, "")]),
+        make_decoded([(0, "orders"), (1, "hunter2"), (3, "")]),
         keyed=False,
     )
     assert (decoded_batch.dead_index.to_pylist(), decoded_batch.rows["name"].to_pylist()) == (

@@ -60,7 +60,7 @@ def desk(tmp_path: Path) -> Desk:
     return filled_desk
 
 
-def committed(desk: Desk) -> list[Window]:
+def committed_windows(desk: Desk) -> list[Window]:
     """The windows in the table."""
     return [c.receipt.window for c in desk.pipeline().sink.receipts()]
 
@@ -213,7 +213,7 @@ def test_a_crash_in_the_middle_leaves_finished_windows_finished(
         monkeypatch.setattr(f"{module}.crash_point", at_the_point)
     with pytest.raises(crashpoints.CrashError) as ended:
         until(run_windows(desk.pipeline(), WINDOWS, PLAIN))
-    committed_before = committed(desk)
+    committed_before = committed_windows(desk)
     assert [w.key for w in committed_before][: len(keys_before(ended.value))] == keys_before(
         ended.value
     )
@@ -242,7 +242,7 @@ def test_a_refused_window_stops_it_and_all_behind_it(desk: Desk) -> None:
     windows = [hour(n) for n in range(14)]
     with pytest.raises(DeadLetterLimitError) as ended:
         until(run_windows(desk.pipeline(limits={"max_dead_count": 0}), windows, PLAIN))
-    assert committed(desk) == windows[:12]
+    assert committed_windows(desk) == windows[:12]
     assert keys_before(ended.value) == [w.key for w in windows[:12]]
     assert (
         len(list(run_windows(desk.pipeline(limits={"max_dead_ratio": None}), windows, PLAIN))) == 14
@@ -256,7 +256,7 @@ def test_a_window_that_is_not_closed_stops_those_behind_it_alone(desk: Desk) -> 
     early = replace(desk.pipeline(), now=lambda: START + timedelta(hours=7, minutes=30))
     with pytest.raises(NotClosedError) as ended:
         until(run_windows(early, WINDOWS, PLAIN))
-    assert committed(desk) == WINDOWS[:7]
+    assert committed_windows(desk) == WINDOWS[:7]
     assert keys_before(ended.value) == [w.key for w in WINDOWS[:7]]
 
 
@@ -309,10 +309,10 @@ def test_a_window_whose_worker_always_dies_stops_there(desk: Desk) -> None:
     """The windows before it are committed; it is told as something to try again."""
     with pytest.raises(UnreachableError):
         until(run_windows(replace(desk.pipeline(), engine=Stumbles(always=True)), WINDOWS, PLAIN))
-    assert committed(desk) == WINDOWS[:3]
+    assert committed_windows(desk) == WINDOWS[:3]
 
 
-def _interrupted(results: Iterator[Result]) -> Iterator[Result]:
+def _interrupt(results: Iterator[Result]) -> Iterator[Result]:
     """An interrupt after the next window."""
     for result in results:
         yield result
@@ -326,10 +326,10 @@ def test_an_interrupt_leaves_finished_windows_finished(desk: Desk) -> None:
     old_handler = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         with pytest.raises(KeyboardInterrupt):
-            until(_interrupted(results))
+            until(_interrupt(results))
     finally:
         signal.signal(signal.SIGINT, old_handler)
-    assert committed(desk) == WINDOWS[:3]
+    assert committed_windows(desk) == WINDOWS[:3]
     assert [r.recovered for r in run_windows(desk.pipeline(), WINDOWS, PLAIN)] == [True] * 3 + [
         False
     ] * 9
@@ -393,7 +393,7 @@ def test_refused_windows_are_passed_over(tmp_path: Path) -> None:
     ]
     refused = [WINDOWS.index(o.window) for o in outcomes if isinstance(o, PassedOver)]
     assert (told_windows, refused) == (WINDOWS, [0, 1, 2, 3, 4, 6, 7, 9, 11])
-    assert committed(desk) == [w for n, w in enumerate(WINDOWS) if n not in refused]
+    assert committed_windows(desk) == [w for n, w in enumerate(WINDOWS) if n not in refused]
     names = ", ".join(WINDOWS[n].key for n in refused)
     assert (
         all_refused([o for o in outcomes if isinstance(o, PassedOver)], 12).what
@@ -469,7 +469,7 @@ def test_what_goes_wrong_behind_a_commit_refuses_no_window(
     monkeypatch.setattr(type(pipeline.ledger), "record", refuse)
     with pytest.raises(RefusedError, match=r"no \(ledger\)"):
         list(run_windows(pipeline, WINDOWS, PLAIN, pass_over=pass_over_refused(pipeline)))
-    assert committed(desk) == [WINDOWS[0]]
+    assert committed_windows(desk) == [WINDOWS[0]]
 
 
 def test_seconds_are_a_windows_own(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -191,7 +191,7 @@ ONE, TWO, THREE = (
 )
 
 
-def used(result: Result) -> Sequence[str]:
+def used_schema_ids(result: Result) -> Sequence[str]:
     """The ids of the schemas that the receipt says were used."""
     (split,) = result.committed.receipt.splits
     assert isinstance(split.schemas, tuple)
@@ -203,7 +203,7 @@ def test_schemas_are_asked_for_before_anything_is_read(scene: Scene) -> None:
     them, and the receipt says which were used.
     """
     scene.send(0, ONE, TWO, ONE, ONE, TWO)
-    assert used(scene.run()) == ["1", "2"]
+    assert used_schema_ids(scene.run()) == ["1", "2"]
     assert scene.rows() == [(1, None), (2, "b"), (1, None), (1, None), (2, "b")]
     assert not [path for path in scene.registry.asked if path.startswith("/schemas/ids")]
     assert {schema.id: schema.text for schema in scene.pipeline().ledger.schemas("things")} == {
@@ -231,9 +231,9 @@ def test_a_schema_that_is_under_another_subject(scene: Scene) -> None:
     scene.registry.register("elsewhere", THIRD)
     scene.send(0, ONE, *[THREE] * 9)
     scene.send(1, THREE)
-    assert used(scene.run()) == ["1", "3"]
+    assert used_schema_ids(scene.run()) == ["1", "3"]
     client_of.cache_clear()
-    assert used(scene.run(1)) == ["3"]
+    assert used_schema_ids(scene.run(1)) == ["3"]
     assert scene.registry.asked.count("/schemas/ids/3") == 1
     assert scene.rows() == [(1, None)] + [(3, "c")] * 10
 
@@ -253,7 +253,7 @@ def test_a_retry_decodes_by_the_same_schemas(
     lie = json.dumps({"schema": record(("name", "bytes"), ("id", "long"))}).encode()
     scene.registry.faults = {"/schemas/ids/3": Fault(200, lie)}
     result = scene.run()
-    assert used(result) == ["1", "3"]
+    assert used_schema_ids(result) == ["1", "3"]
     assert scene.rows() == [(1, None), (3, "c")]
     (split,) = result.committed.receipt.splits
     digest_by_id = {
@@ -394,7 +394,7 @@ def test_several_windows_ask_once(scene: Scene) -> None:
     for n in range(6):
         scene.send(n, ONE)
     results = list(run_windows(scene.pipeline(), [hour(n) for n in range(5)], Request("r")))
-    assert [used(result) for result in results] == [["1"]] * 5
+    assert [used_schema_ids(result) for result in results] == [["1"]] * 5
     assert scene.registry.asked.count("/subjects/things-value/versions") == 1
 
 

@@ -96,8 +96,8 @@ NOUN = re.compile(
     r" letters|lines|values|answers|bytes|attempts|steps|hours|requests|versions|schemas)\b(?!-)"
 )
 TEXTS = re.compile(
-    "begun|bootstrap|folder|grid|had|host|id|key|name|part|partition|path|place|stage|text|topic|url"
-    "|whose|written|[A-Z_]+"
+    r"(?:\w+_)?(?:begun|bootstrap|folder|format|grid|had|host|id|key|name|part|partition|path|place"
+    r"|stage|text|topic|url|whose|written)|[A-Z_]+"
 )
 """The last names of texts, and of constants, none of which is 1."""
 

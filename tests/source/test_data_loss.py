@@ -5,7 +5,15 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from tests.source.enumerator.test_splits import END, T0, WINDOW, A, begun, boundary, planned
+from tests.source.enumerator.test_splits import (
+    END,
+    T0,
+    WINDOW,
+    A,
+    begun,
+    boundary,
+    make_window_plan,
+)
 from windrow.ingest.errors import DataLossError
 from windrow.ingest.model.boundary import Boundary
 from windrow.ingest.model.plan import Plan
@@ -19,7 +27,7 @@ def refuse_start_at(plan: Plan, start: int) -> None:
 
 def test_a_split_below_the_log_start_is_refused() -> None:
     """The error names the topic-partition, the offset wanted, what is there, and the ways out."""
-    plan = planned(boundary(A, [5]), boundary(END, [9]))
+    plan = make_window_plan(boundary(A, [5]), boundary(END, [9]))
     refuse_start_at(plan, 5)
     with pytest.raises(
         DataLossError,
@@ -41,7 +49,7 @@ def test_a_boundary_at_a_log_start_is_refused(start: Boundary, stop: Boundary, p
     """Also where nothing is left to read: a window that expired whole must not pass as
     one without messages.
     """
-    plan = planned(start, stop)
+    plan = make_window_plan(start, stop)
     mark = next(
         m
         for m in (*plan.start.marks, *plan.stop.start_marks, *plan.stop.marks)
@@ -65,8 +73,8 @@ def test_a_boundary_at_a_log_start_is_refused(start: Boundary, stop: Boundary, p
 def test_who_asks_says_the_way_out() -> None:
     """Of what is lost for certain, and of what may have been."""
     lost_plan, doubted_plan = (
-        planned(boundary(A, [5]), boundary(END, [9])),
-        planned(boundary(A, [5], "log_start"), boundary(END, [9])),
+        make_window_plan(boundary(A, [5]), boundary(END, [9])),
+        make_window_plan(boundary(A, [5], "log_start"), boundary(END, [9])),
     )
     for plan, start in ((lost_plan, 6), (doubted_plan, 5)):
         with pytest.raises(DataLossError) as refused:
@@ -78,9 +86,11 @@ def test_nothing_is_doubted_of_what_is_not_read() -> None:
     """A position is wished, a removed topic is done with, and splits that were taken
     out are let go.
     """
-    refuse_start_at(planned(boundary(A, [5], "position"), boundary(END, [9])), 5)
-    refuse_start_at(planned(boundary(A, [5], "log_start"), boundary(END, [5], "removed")), 5)
+    refuse_start_at(make_window_plan(boundary(A, [5], "position"), boundary(END, [9])), 5)
+    refuse_start_at(
+        make_window_plan(boundary(A, [5], "log_start"), boundary(END, [5], "removed")), 5
+    )
     let_go = msgspec.structs.replace(
-        planned(boundary(A, [5], "log_start"), boundary(END, [9])), splits=()
+        make_window_plan(boundary(A, [5], "log_start"), boundary(END, [9])), splits=()
     )
     refuse_start_at(let_go, 6)

@@ -177,8 +177,10 @@ def _flink_told(work: str, job: Job) -> dict[str, Any]:
         lookup_options = _options(_flink_customers(job))
         lookup = [
             "DROP TEMPORARY TABLE IF EXISTS customers",
-            f"CREATE TEMPORARY TABLE customers (name STRING{lookup_columns})"
-            f" WITH ({lookup_options})",
+            (
+                f"CREATE TEMPORARY TABLE customers (name STRING{lookup_columns})"
+                f" WITH ({lookup_options})"
+            ),
         ]
         names = ", ".join(f"m.`{name}`" for name in [*job.shape.columns, *_FLINK_PLACE])
         rows = (
@@ -191,8 +193,10 @@ def _flink_told(work: str, job: Job) -> dict[str, Any]:
             "DROP TEMPORARY TABLE IF EXISTS rows_of_them",
             *lookup,
             f"CREATE TEMPORARY TABLE messages ({made_of}{where}) WITH ({_options(source)})",
-            f"CREATE TEMPORARY TABLE rows_of_them ({made_of}{metadata_columns})"
-            f" WITH ({_options(sink)})",
+            (
+                f"CREATE TEMPORARY TABLE rows_of_them ({made_of}{metadata_columns})"
+                f" WITH ({_options(sink)})"
+            ),
             f"INSERT INTO rows_of_them {rows}",
         ]
     }

@@ -81,7 +81,7 @@ def slowly(decoder: Decoder, values: list[bytes | None]) -> Decoded:
             np.zeros(len(messages), np.bool_), [pa.array([], f.type) for f in machine.schema]
         )
 
-    with mock.patch.object(BatchDecoder, "by_fast_way", nothing):
+    with mock.patch.object(BatchDecoder, "decode_fast", nothing):
         return decoded(decoder, values)
 
 

@@ -117,14 +117,14 @@ def no_trap(ground: Ground) -> None:
     ground.trap.touch()
 
 
-def staged(setup: Place) -> set[str]:
+def list_staged(setup: Place) -> set[str]:
     """Data files under the table, whether a commit names them or not."""
     return {path.name for path in (setup.folder / "things" / "data").rglob("*.parquet*")}
 
 
-def finished(setup: Place) -> set[str]:
+def list_finished(setup: Place) -> set[str]:
     """Those that were written to their end."""
-    return {name for name in staged(setup) if name.endswith(".parquet")}
+    return {name for name in list_staged(setup) if name.endswith(".parquet")}
 
 
 def in_table(setup: Place) -> set[str]:
@@ -143,7 +143,7 @@ def assert_exactly_once_beside_garbage(setup: Place, *garbage: int) -> None:
     """
     report = verdict(setup, visible(setup.bootstrap, setup.topic))
     assert report.ok, report
-    assert len(staged(setup) - in_table(setup)) in garbage
+    assert len(list_staged(setup) - in_table(setup)) in garbage
 
 
 def test_a_killed_executor_is_run_again(ground: Ground, place: Place) -> None:
@@ -199,7 +199,7 @@ def test_a_task_that_always_kills_its_worker_ends_the_run(
     failed = driver.answer()
     assert failed.code == 3
     assert "Nothing was committed. Run the window again" in failed.text
-    assert (len(staged(setup)), in_table(setup)) == (TRIES, set())
+    assert (len(list_staged(setup)), in_table(setup)) == (TRIES, set())
     assert driver.runs(setup) == Answer(recovered=False)
     assert_exactly_once_beside_garbage(setup, TRIES)
 
@@ -278,9 +278,11 @@ def test_a_worker_that_wakes_behind_its_copy_changes_nothing(
             "the driver didn't come to its commit",
         )
         assert status_of(late) == psutil.STATUS_STOPPED, "the worker was not waited for"
-        finished_files = finished(place)
+        finished_files = list_finished(place)
         late.resume()
-        until(lambda: finished(place) > finished_files, "the worker staged nothing after it woke")
+        until(
+            lambda: list_finished(place) > finished_files, "the worker staged nothing after it woke"
+        )
         driver.process.resume()
         assert driver.answer() == Answer(recovered=False)
         assert_exactly_once_beside_garbage(place, 1)

@@ -298,8 +298,8 @@ def test_the_first_client_finds_workers_ready(
         engine = SparkEngine(closing_all[0].session)
 
         def loaded() -> set[str]:
-            (result,) = engine.run(Loaded(), ONE)
-            return set(result.rows[0].splitlines())
+            (staged_split,) = engine.run(Loaded(), ONE)
+            return set(staged_split.rows[0].splitlines())
 
         loaded_before = loaded()
         run(assemble(setup.spec(), engine), setup.window(0), Request("test"))

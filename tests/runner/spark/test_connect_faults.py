@@ -22,9 +22,9 @@ from tests.runner.spark.drivers import Answer, Driver
 from tests.runner.spark.servers import serving
 from tests.runner.spark.test_cluster_faults import (
     assert_exactly_once_beside_garbage,
-    finished,
     in_table,
-    staged,
+    list_finished,
+    list_staged,
 )
 
 __all__ = ["one_hour", "place"]  # the fixtures
@@ -144,11 +144,11 @@ def test_a_worker_that_wakes_behind_its_retry_changes_nothing(ground: Ground, pl
     try:
         first.close()
         assert second.runs(place) == Answer(recovered=False)
-        finished_files, committed = finished(place), in_table(place)
+        finished_files, committed = list_finished(place), in_table(place)
         assert status_of(late) == psutil.STATUS_STOPPED, "the worker was not waited for"
     finally:
         late.resume()
-    until(lambda: finished(place) > finished_files, "the worker staged nothing after it woke")
+    until(lambda: list_finished(place) > finished_files, "the worker staged nothing after it woke")
     assert in_table(place) == committed
     assert second.runs(place) == Answer(recovered=True)
     assert_exactly_once_beside_garbage(place, 1, 2)
@@ -174,7 +174,7 @@ def test_a_server_is_killed_in_the_middle_of_a_job_and_started_again(
     failed = client.answer()
     assert failed.code == 3
     assert "Nothing was committed" in failed.text
-    staged_files = staged(place)
+    staged_files = list_staged(place)
     assert staged_files, "nothing was staged before the kill"
     assert in_table(place) == set()
     ground.serve()

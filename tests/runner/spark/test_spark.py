@@ -77,8 +77,8 @@ def test_tasks_run_in_other_processes(spark: SparkSession) -> None:
 
 def test_workers_load_the_pyspark_that_is_compiled(spark: SparkSession) -> None:
     """It is that of the environment, not Spark's zip, which Python compiles each time."""
-    (result,) = SparkEngine(lambda: spark.sparkContext).run(Where("pyspark"), SPLITS[:1])
-    assert result.rows[0] == pyspark.__file__
+    (staged_split,) = SparkEngine(lambda: spark.sparkContext).run(Where("pyspark"), SPLITS[:1])
+    assert staged_split.rows[0] == pyspark.__file__
 
 
 def test_workers_load_the_windrow_that_is_installed_by_then() -> None:

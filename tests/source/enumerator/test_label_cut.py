@@ -29,7 +29,7 @@ def by_definition(stamps: Sequence[int], label: int) -> int | None:
     return None
 
 
-def chunked(stamps: Sequence[int], cuts: Sequence[int]) -> Iterator[Stamps]:
+def make_chunks(stamps: Sequence[int], cuts: Sequence[int]) -> Iterator[Stamps]:
     """A log with gaps between offsets (3, 6, 9, ...), in chunks that end at `cuts`;
     some may be empty.
     """
@@ -47,7 +47,7 @@ def found_cuts(
     stamps: Sequence[int], labels: Sequence[int], cuts: Sequence[int] = ()
 ) -> list[int | None]:
     """What `find_cuts` says, as indices."""
-    got = [p.offset // 3 - 1 for p in find_cuts(chunked(stamps, cuts), labels)]
+    got = [p.offset // 3 - 1 for p in find_cuts(make_chunks(stamps, cuts), labels)]
     return [*got, *([None] * (len(labels) - len(got)))]
 
 
@@ -55,7 +55,7 @@ SMALL = st.lists(st.integers(-1, 8), max_size=70)
 ASIDE = st.sampled_from([0] * 12 + [-6 * HOUR, -HOUR, HOUR, 3 * HOUR, 10**13, None])
 
 
-def rising(steps: list[tuple[int, int | None]]) -> list[int]:
+def rising_stamps(steps: list[tuple[int, int | None]]) -> list[int]:
     """Timestamps around a clock that goes on by each step."""
     clock = accumulate(step for step, _ in steps)
     return [
@@ -64,7 +64,7 @@ def rising(steps: list[tuple[int, int | None]]) -> list[int]:
     ]
 
 
-LIVELY = st.lists(st.tuples(st.integers(0, HOUR // 4), ASIDE), max_size=150).map(rising)
+LIVELY = st.lists(st.tuples(st.integers(0, HOUR // 4), ASIDE), max_size=150).map(rising_stamps)
 CUTS = st.lists(st.integers(0, 200), max_size=6)
 
 
@@ -117,7 +117,7 @@ def test_doubt_covers_a_cut_at_the_log_start(stamps: list[int], label: int) -> N
 
 def test_the_epoch_of_the_message_is_kept_and_a_missing_one_is_none() -> None:
     """The leader epoch of the settled message goes into the mark; librdkafka's -1 does not."""
-    first, second = find_cuts(chunked([5, 6], []), [5, 6])
+    first, second = find_cuts(make_chunks([5, 6], []), [5, 6])
     assert (first.leader_epoch, second.leader_epoch) == (None, 0)
 
 
@@ -128,7 +128,7 @@ def test_nothing_is_read_beyond_the_answer(first: int) -> None:
     """
 
     def chunks() -> Iterator[Stamps]:
-        yield from chunked([7] * first, [])
+        yield from make_chunks([7] * first, [])
         raise AssertionError
 
     assert [p.offset for p in find_cuts(chunks(), [7])] == [3]

@@ -54,14 +54,16 @@ def broker() -> MemoryBroker:
     return broker
 
 
-def resolved(broker: MemoryBroker, start: Initializer, tps: Sequence[TopicPartition]) -> Positions:
+def resolve_positions(
+    broker: MemoryBroker, start: Initializer, tps: Sequence[TopicPartition]
+) -> Positions:
     """The positions in these topic-partitions now."""
     return positions(broker, start, broker.stable_ends(tps))
 
 
 def offsets(broker: MemoryBroker, start: Initializer) -> list[int]:
     """Where the two partitions begin."""
-    resolved_positions = resolved(broker, start, [A, B])
+    resolved_positions = resolve_positions(broker, start, [A, B])
     return [resolved_positions[A].offset, resolved_positions[B].offset]
 
 
@@ -142,7 +144,7 @@ def test_no_answer_is_an_error(
     """It names the topic-partition, what was wanted, what is there and what to set."""
     broker.commit_group("g", {A: 2, B: 0})
     with pytest.raises(kind, match=words):
-        resolved(broker, start, [A, B])
+        resolve_positions(broker, start, [A, B])
 
 
 @pytest.mark.parametrize("start", [Given(((A, 11),), "latest"), GroupOffsets("g", "earliest")])
@@ -153,7 +155,7 @@ def test_a_position_behind_an_open_transaction_is_too_early(
     broker.produce(A, b"", transaction=broker.transaction())
     broker.commit_group("g", {A: 11})
     with pytest.raises(OpenTransactionError, match=r"open since offset 10"):
-        resolved(broker, start, [A, B])
+        resolve_positions(broker, start, [A, B])
     assert offsets(broker.at("read_uncommitted"), start) == [11, 0]
 
 
@@ -162,9 +164,9 @@ def test_a_position_that_is_not_decided_begins_at_the_stable_end(broker: MemoryB
     broker.produce(A, b"", timestamp=NOON, transaction=broker.transaction())
     late = broker.at("read_committed")
     late.first_at_or_after = lambda tps, _: dict.fromkeys(tps, OffsetAndEpoch(11, 7))  # type: ignore[method-assign]
-    assert resolved(late, AtTime(NOON), [A])[A].offset == 10
+    assert resolve_positions(late, AtTime(NOON), [A])[A].offset == 10
     late.first_at_or_after = lambda tps, _: dict.fromkeys(tps, OffsetAndEpoch(10, 7))  # type: ignore[method-assign]
-    assert resolved(late, AtTime(NOON), [A])[A] == OffsetAndEpoch(10, 7)
+    assert resolve_positions(late, AtTime(NOON), [A])[A] == OffsetAndEpoch(10, 7)
 
 
 def test_what_a_group_committed_may_be_either_end_of_the_log(broker: MemoryBroker) -> None:
@@ -173,7 +175,7 @@ def test_what_a_group_committed_may_be_either_end_of_the_log(broker: MemoryBroke
     """
     for offset, expected in ((3, 3), (10, 10), (2, 10), (11, 10)):
         broker.commit_group("g", {A: offset})
-        assert resolved(broker, GroupOffsets("g", "latest"), [A])[A].offset == expected
+        assert resolve_positions(broker, GroupOffsets("g", "latest"), [A])[A].offset == expected
 
 
 def test_offsets_of_a_group_for_what_is_not_listed(broker: MemoryBroker) -> None:
@@ -182,12 +184,12 @@ def test_offsets_of_a_group_for_what_is_not_listed(broker: MemoryBroker) -> None
     """
     broker.commit_group("g", {A: 4})
     start = Given(((B, 0),), GroupOffsets("g"))
-    resolved_positions = resolved(broker, start, [A, B])
+    resolved_positions = resolve_positions(broker, start, [A, B])
     assert {tp: resolved_positions[tp].offset for tp in (A, B)} == {A: 4, B: 0}
     with pytest.raises(
         SpecError, match=r"Group g has committed nothing \(plan, t\[1\]\)"
     ) as caught:
-        resolved(broker, Given(((A, 5),), GroupOffsets("g")), [A, B])
+        resolve_positions(broker, Given(((A, 5),), GroupOffsets("g")), [A, B])
     assert caught.value.do == no_answer("reset")
     latest = Source(Topics(("t",)), Given(((A, 5),), GroupOffsets("g", "latest")))
     assert joining_start(latest, Latest()) == Given(((A, 5),), GroupOffsets("g", "earliest"))
@@ -196,7 +198,7 @@ def test_offsets_of_a_group_for_what_is_not_listed(broker: MemoryBroker) -> None
 def test_what_is_not_answered_goes_where_it_was_told(broker: MemoryBroker) -> None:
     """The log's start, or its end."""
     for reset, expected in (("earliest", 3), ("latest", 10)):
-        assert resolved(broker, GroupOffsets("none", reset), [A])[A].offset == expected  # type: ignore[arg-type]
+        assert resolve_positions(broker, GroupOffsets("none", reset), [A])[A].offset == expected  # type: ignore[arg-type]
 
 
 def no_answer(option: str) -> str:
@@ -232,7 +234,7 @@ def test_a_refused_start_is_told_with_its_place(
 ) -> None:
     """And with what to do."""
     with pytest.raises(WindrowError) as caught:
-        resolved(broker, start, [A, B])
+        resolve_positions(broker, start, [A, B])
     assert (caught.value.topic, caught.value.partition, caught.value.offset) == expected_place
     assert (caught.value.stage, caught.value.do) == ("plan", advice)
 
@@ -241,7 +243,7 @@ def test_a_start_that_comes_too_early_is_told_with_its_place(broker: MemoryBroke
     """The offset is where the transaction is open since."""
     broker.produce(A, b"", transaction=broker.transaction())
     with pytest.raises(OpenTransactionError) as caught:
-        resolved(broker, Given(((A, 11),)), [A])
+        resolve_positions(broker, Given(((A, 11),)), [A])
     assert (
         caught.value.stage,
         caught.value.topic,
@@ -259,8 +261,8 @@ def test_a_start_that_comes_too_early_is_told_with_its_place(broker: MemoryBroke
 def test_only_a_label_says_where_it_cuts(broker: MemoryBroker) -> None:
     """Whoever asks a position has made a mistake; of nothing there is no position."""
     with pytest.raises(AssertionError, match=r"^only a label says where it cuts the log$"):
-        resolved(broker, AtLabel(), [A])
-    assert resolved(broker, AtLabel(), []) == {}
+        resolve_positions(broker, AtLabel(), [A])
+    assert resolve_positions(broker, AtLabel(), []) == {}
 
 
 def test_an_end_witnesses_what_it_does_not_lie_below() -> None:

@@ -47,7 +47,7 @@ def begun(stop: Boundary, origin: How) -> Boundary:
     return msgspec.structs.replace(stop, start_marks=(Mark("t", 0, 5, origin),))
 
 
-def planned(start: Boundary, stop: Boundary, max_offsets: int | None = None) -> Plan:
+def make_window_plan(start: Boundary, stop: Boundary, max_offsets: int | None = None) -> Plan:
     """The window's plan between them."""
     return make_plan(WINDOW, start, stop, "sink", max_offsets)
 
@@ -56,14 +56,14 @@ def test_one_split_per_partition_that_holds_offsets() -> None:
     """An empty range needs no task; a partition that appeared in the window begins at
     0, of which there is no epoch but the end's.
     """
-    plan = planned(boundary(A, [5, 7]), boundary(END, [9, 7, 3]))
+    plan = make_window_plan(boundary(A, [5, 7]), boundary(END, [9, 7, 3]))
     assert plan.splits == (Split("t", 0, 5, 9, 0, 10), Split("t", 2, 0, 3, 12, 12))
     assert (plan.window, plan.sink) == (WINDOW, "sink")
 
 
 def test_a_window_without_messages_is_a_plan_without_splits() -> None:
     """Nothing between the boundaries is a plan too."""
-    assert planned(boundary(A, [5]), boundary(END, [5])).splits == ()
+    assert make_window_plan(boundary(A, [5]), boundary(END, [5])).splits == ()
 
 
 @pytest.mark.parametrize("stop", [boundary(END, [3]), boundary(END, [])])
@@ -72,13 +72,13 @@ def test_inverted_boundaries_are_no_plan(stop: Boundary) -> None:
     split, never a silent one.
     """
     with pytest.raises(ValueError, match="inverted"):
-        planned(boundary(A, [5]), stop)
+        make_window_plan(boundary(A, [5]), stop)
 
 
 def test_boundaries_of_another_window_are_no_plan() -> None:
     """Labels must be the window's own."""
     with pytest.raises(ValueError, match="not those of window"):
-        planned(boundary(A, [5]), boundary(END + timedelta(hours=1), [9]))
+        make_window_plan(boundary(A, [5]), boundary(END + timedelta(hours=1), [9]))
 
 
 @pytest.mark.parametrize(
@@ -87,12 +87,12 @@ def test_boundaries_of_another_window_are_no_plan() -> None:
 def test_boundaries_of_two_sources_are_refused(stop: Boundary) -> None:
     """Offsets of a topic that was made anew can't end a window of the old one."""
     with pytest.raises(IdentityError, match="other"):
-        planned(boundary(A, [5]), stop)
+        make_window_plan(boundary(A, [5]), stop)
 
 
 def test_a_plan_is_refused_on_another_cluster() -> None:
     """The error names the cluster that was planned on, the one that answers, and what to do."""
-    plan = planned(boundary(A, [5]), boundary(END, [9]))
+    plan = make_window_plan(boundary(A, [5]), boundary(END, [9]))
     refuse_other_identity(plan, "c", {"t": "id"})
     with pytest.raises(IdentityError) as refused:
         refuse_other_identity(plan, "other", {"t": "id"})
@@ -110,7 +110,7 @@ def test_a_plan_is_refused_on_another_cluster() -> None:
 )
 def test_a_plan_is_refused_on_another_topic(topics: dict[str, str], now: str) -> None:
     """One that was made anew, or is gone: the error names it, both ids, and the way on."""
-    plan = planned(boundary(A, [5]), boundary(END, [9]))
+    plan = make_window_plan(boundary(A, [5]), boundary(END, [9]))
     with pytest.raises(IdentityError) as refused:
         refuse_other_identity(plan, "c", topics)
     assert (
@@ -123,7 +123,7 @@ def test_a_plan_is_refused_on_another_topic(topics: dict[str, str], now: str) ->
 
 def test_a_topic_that_the_window_does_not_read_may_be_another_one() -> None:
     """Identity is judged of what is read: a removed topic is in the boundaries for ever."""
-    plan = planned(boundary(A, [5]), boundary(END, [5]))
+    plan = make_window_plan(boundary(A, [5]), boundary(END, [5]))
     refuse_other_identity(plan, "other", {})
 
 
@@ -145,7 +145,7 @@ def test_a_range_becomes_the_fewest_pieces(
     """As equal as can be, each with the end's leader epoch but for the first one's
     beginning, which has the mark's own.
     """
-    splits = planned(boundary(A, [start]), boundary(END, [stop]), max_offsets).splits
+    splits = make_window_plan(boundary(A, [start]), boundary(END, [stop]), max_offsets).splits
     witnesses = [0, *[10] * len(edges)]
     assert splits == tuple(
         Split("t", 0, low, high, witness, 10)
@@ -160,7 +160,9 @@ def test_pieces_are_small_enough_equal_and_complete(
     """Balanced pieces tile the range, none is empty; all have the end's leader epoch,
     the one that starts at the mark has its own too.
     """
-    plan = planned(boundary(A, [7, start]), boundary(END, [7, start + length]), max_offsets)
+    plan = make_window_plan(
+        boundary(A, [7, start]), boundary(END, [7, start + length]), max_offsets
+    )
     sizes = [s.stop - s.start for s in plan.splits]
     assert sum(sizes) == length
     assert len(sizes) == (
@@ -184,7 +186,10 @@ def test_a_new_topic_begins_where_the_boundary_says() -> None:
     marks = [Mark("t", 0, 9, "settled"), Mark("u", 0, 70, "settled"), Mark("v", 0, 5, "settled")]
     topics = [TopicSeen("t", "id", 1), TopicSeen("u", "id-u", 1), TopicSeen("v", "id-v", 1)]
     stop = Boundary.of(END, "c", topics, marks, [Mark("u", 0, 60, "position")])
-    assert planned(boundary(A, [5]), stop).splits == (Split("t", 0, 5, 9, 0), Split("u", 0, 60, 70))
+    assert make_window_plan(boundary(A, [5]), stop).splits == (
+        Split("t", 0, 5, 9, 0),
+        Split("u", 0, 60, 70),
+    )
 
 
 def test_boundaries_of_an_older_version_have_what_there_is() -> None:
@@ -192,8 +197,8 @@ def test_boundaries_of_an_older_version_have_what_there_is() -> None:
     after the plan is noticed all the same.
     """
     start = Boundary.of(A, "c", [TopicSeen("t", "id", 1)], [Mark("t", 0, 5, "batch")])
-    assert planned(start, boundary(END, [9])).splits == (Split("t", 0, 5, 9, 10, 10),)
-    assert planned(
+    assert make_window_plan(start, boundary(END, [9])).splits == (Split("t", 0, 5, 9, 10, 10),)
+    assert make_window_plan(
         boundary(A, [5]),
         msgspec.structs.replace(start, label=END, marks=(Mark("t", 0, 9, "batch"),)),
     ).splits == (Split("t", 0, 5, 9, 0),)

@@ -31,7 +31,7 @@ def discover_quietly(
     return discover(broker, selection, lower, on_removed)
 
 
-def frozen(broker: MemoryBroker, *names: str, origin: str = "settled") -> Boundary:
+def make_boundary(broker: MemoryBroker, *names: str, origin: str = "settled") -> Boundary:
     """A boundary that knows these topics."""
     topics = [TopicSeen(n, broker.topic(n).topic_id, broker.topic(n).partitions) for n in names]
     return Boundary.of(
@@ -89,7 +89,7 @@ def test_what_never_was_is_a_mistake_in_the_spec(
         discover_quietly(broker, selection)
     if not isinstance(selection, Pattern):
         with pytest.raises(SpecError, match=words):
-            discover_quietly(broker, selection, frozen(broker, "b"), "drop")
+            discover_quietly(broker, selection, make_boundary(broker, "b"), "drop")
 
 
 @pytest.mark.parametrize(
@@ -104,7 +104,7 @@ def test_a_removed_topic_is_a_loss_or_left_out(broker: MemoryBroker, selection: 
     """The error names it, what is unread of it, and both ways out; dropped, the others
     are read on.
     """
-    lower = frozen(broker, "a-x", "b")
+    lower = make_boundary(broker, "a-x", "b")
     broker.delete_topic("b")
     with pytest.raises(
         DataLossError,
@@ -120,7 +120,7 @@ def test_the_last_topic_of_a_pattern_may_be_dropped(
     """Nothing is left to read, and that was wished; the cluster isn't asked of no
     topics, which to Kafka is all of them.
     """
-    lower = frozen(broker, "b")
+    lower = make_boundary(broker, "b")
     broker.delete_topic("b")
     monkeypatch.delattr(MemoryBroker, "topics")
     assert discover_quietly(broker, Pattern("b"), lower, "drop").tps == []
@@ -132,7 +132,7 @@ def test_of_a_removed_topic_some_partitions_are_told(
 ) -> None:
     """At most ten, and that there are more."""
     broker.create_topic("c", partitions)
-    lower = frozen(broker, "b", "c")
+    lower = make_boundary(broker, "b", "c")
     broker.delete_topic("c")
     with pytest.raises(DataLossError) as caught:
         discover_quietly(broker, Topics(("c",)), lower)
@@ -145,7 +145,7 @@ def test_of_a_removed_topic_some_partitions_are_told(
 
 def test_of_a_removed_topic_that_was_not_cut_all_is_unread(broker: MemoryBroker) -> None:
     """The lower boundary knows it, and none of its partitions."""
-    lower = frozen(broker, "b")
+    lower = make_boundary(broker, "b")
     lower = Boundary.of(lower.label, lower.cluster_id, lower.topics, [])
     broker.delete_topic("b")
     with pytest.raises(DataLossError, match="is unread: of partition all"):
@@ -169,7 +169,7 @@ def test_a_topic_that_the_spec_lets_go_is_not_removed(
     broker: MemoryBroker, selection: Selection
 ) -> None:
     """A shortened list or another pattern is a wish, whether the topic is still there or not."""
-    lower = frozen(broker, "a-x", "b")
+    lower = make_boundary(broker, "a-x", "b")
     assert list(discover_quietly(broker, selection, lower).topics) == ["a-x"]
     broker.delete_topic("b")
     assert list(discover_quietly(broker, selection, lower).topics) == ["a-x"]
@@ -177,7 +177,7 @@ def test_a_topic_that_the_spec_lets_go_is_not_removed(
 
 def test_a_pattern_does_not_miss_again_what_was_dropped_before(broker: MemoryBroker) -> None:
     """What the lower boundary only carries on is gone with consent."""
-    lower = frozen(broker, "b", origin="removed")
+    lower = make_boundary(broker, "b", origin="removed")
     broker.delete_topic("b")
     assert "b" not in discover_quietly(broker, Pattern(".*"), lower).topics
 
@@ -187,12 +187,12 @@ def test_another_cluster_is_told_before_missing_topics(broker: MemoryBroker) -> 
     with pytest.raises(
         IdentityError, match=r"cluster memory, and this is cluster other \(plan\)\. .*rebase"
     ):
-        discover_quietly(MemoryBroker("other"), Topics(("b",)), frozen(broker, "b"))
+        discover_quietly(MemoryBroker("other"), Topics(("b",)), make_boundary(broker, "b"))
 
 
 def test_another_cluster_is_told_of_either_neighbour(broker: MemoryBroker) -> None:
     """Also where its topics have the same ids: the error names both clusters, and the boundary."""
-    discovered, old = discover_quietly(broker, Topics(("b",))), frozen(broker, "b")
+    discovered, old = discover_quietly(broker, Topics(("b",))), make_boundary(broker, "b")
     elsewhere = Boundary.of(old.label, "another", old.topics, old.marks)
     for neighbours in ((None, elsewhere), (elsewhere, None), (old, elsewhere)):
         with pytest.raises(
@@ -204,8 +204,8 @@ def test_another_cluster_is_told_of_either_neighbour(broker: MemoryBroker) -> No
 
 def test_a_topic_made_anew_is_refused_by_either_neighbour(broker: MemoryBroker) -> None:
     """Its offsets mean other messages; topics that only one side knows are nobody's concern."""
-    discovered, old = discover_quietly(broker, Topics(("a-x", "b"))), frozen(broker, "b")
-    refuse_other_topics(discovered, None, old, frozen(broker, "a-y"))
+    discovered, old = discover_quietly(broker, Topics(("a-x", "b"))), make_boundary(broker, "b")
+    refuse_other_topics(discovered, None, old, make_boundary(broker, "a-y"))
     broker.recreate_topic("b")
     with pytest.raises(IdentityError, match=r"now has id .* \(plan, b\)\. .*rebase"):
         refuse_other_topics(discover_quietly(broker, Topics(("b",))), None, old)

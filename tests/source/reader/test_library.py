@@ -24,7 +24,7 @@ def new_process() -> Iterator[None]:
     capi.library.cache_clear()
 
 
-def refused() -> str:
+def refusal_text() -> str:
     """Why no client can be made."""
     with pytest.raises(SpecError) as caught:
         connect({}, Start("t", 0, 10, None), lambda _: None)
@@ -40,19 +40,19 @@ def test_the_version_of_the_tests_is_a_tried_one() -> None:
 def test_a_library_that_cannot_be_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
     """The error says so, and what to install."""
     monkeypatch.setattr(capi.cimpl, "__file__", "/no/such/library.so")
-    assert "the library of confluent-kafka can't be loaded: OSError" in refused()
+    assert "the library of confluent-kafka can't be loaded: OSError" in refusal_text()
 
 
 def test_a_library_without_the_functions(monkeypatch: pytest.MonkeyPatch) -> None:
     """A confluent-kafka that hides librdkafka's symbols, as one that is linked statically may."""
     monkeypatch.setattr(capi.cimpl, "__file__", sys.modules["_ctypes"].__file__)
-    assert "has no rd_kafka_version" in refused()
+    assert "has no rd_kafka_version" in refusal_text()
 
 
 def test_a_version_that_nobody_tried(monkeypatch: pytest.MonkeyPatch) -> None:
     """A newer library is not trusted because it still looks alike."""
     monkeypatch.setattr(capi, "KNOWN_VERSIONS", range(0x030000, 0x030100))
-    assert f"librdkafka {libversion()[0]} (0x{libversion()[1]:08x}) is not among" in refused()
+    assert f"librdkafka {libversion()[0]} (0x{libversion()[1]:08x}) is not among" in refusal_text()
 
 
 def test_nothing_is_compiled_before_messages_are_read() -> None:

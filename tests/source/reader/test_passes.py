@@ -134,7 +134,7 @@ def make_state(start: int = 0, stop: int = 2**62) -> fields.Ints:
     return state
 
 
-def looked(library: FakeLibrary, words: fields.Ints) -> tuple[int, fields.Ints, fields.Ints]:
+def run_look(library: FakeLibrary, words: fields.Ints) -> tuple[int, fields.Ints, fields.Ints]:
     """Returns how many messages were taken down; the addresses and the rows."""
     addresses = np.array(library.addresses, np.int64)
     rows = np.empty((fields.FIELDS, len(addresses)), np.int64)
@@ -153,7 +153,7 @@ def looked(library: FakeLibrary, words: fields.Ints) -> tuple[int, fields.Ints, 
 
 
 def batch_of(library: FakeLibrary, stop: int = 2**62) -> pa.RecordBatch:
-    count, addresses, rows = looked(library, make_state(0, stop))
+    count, addresses, rows = run_look(library, make_state(0, stop))
     batch = librdkafka.rows_to_batch(
         library.calls, TP, addresses, rows, 0, count, np.zeros(fields.SCRATCH, np.int64)
     )
@@ -244,7 +244,7 @@ def test_events_and_what_lies_behind_the_stop_are_left_out() -> None:
         ]
     )
     words = make_state(4, 7)
-    count, _, rows = looked(library, words)
+    count, _, rows = run_look(library, words)
     assert (count, rows[fields.OFFSET, :2].tolist(), rows[fields.NUMBER, :2].tolist()) == (
         2,
         [4, 5],
@@ -288,7 +288,7 @@ def test_what_cannot_be_the_next_message(name: str, value: int | None) -> None:
     library = FakeLibrary([Sent(n, b"key", b"value") for n in (9, 10, 11)])
     setattr(library.heads[2], name, value)
     words = make_state(9)
-    assert looked(library, words)[0] == 0
+    assert run_look(library, words)[0] == 0
     assert words[fields.WRONG] == 1
 
 
@@ -296,5 +296,5 @@ def test_what_was_passed_is_refused() -> None:
     """The first message of a poll is held against the last of the poll before, too."""
     library = FakeLibrary([Sent(9)])
     words = make_state(10)
-    looked(library, words)
+    run_look(library, words)
     assert words[fields.WRONG] == 1

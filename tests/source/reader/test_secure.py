@@ -36,7 +36,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecureBroker]:
         yield server
 
 
-def written(server: SecureBroker) -> tuple[Logs, TopicPartition]:
+def write_log(server: SecureBroker) -> tuple[Logs, TopicPartition]:
     """A log, written in clear."""
     logs = Logs(KafkaCluster(server.bootstrap))
     tp = logs.partition()
@@ -47,7 +47,7 @@ def written(server: SecureBroker) -> tuple[Logs, TopicPartition]:
 @pytest.mark.parametrize("client_name", WAYS)
 def test_messages_through_tls_and_a_login(client_name: str, server: SecureBroker) -> None:
     """All of them arrive."""
-    logs, tp = written(server)
+    logs, tp = write_log(server)
     broker = KafkaBroker(server.secure, client())
     reader = KafkaReader(
         consumer_properties(server.secure, client()),
@@ -61,7 +61,7 @@ def test_messages_through_tls_and_a_login(client_name: str, server: SecureBroker
 @pytest.mark.parametrize("client_name", WAYS)
 def test_messages_by_a_certificate(client_name: str, form: str, server: SecureBroker) -> None:
     """A client that shows a certificate instead of a login reads all of them."""
-    logs, tp = written(server)
+    logs, tp = write_log(server)
     user = certificate(form)
     plan = plan_of(KafkaBroker(server.mutual, user), tp)
     reader = KafkaReader(consumer_properties(server.mutual, user), plan, fetching=WAYS[client_name])
@@ -71,7 +71,7 @@ def test_messages_by_a_certificate(client_name: str, form: str, server: SecureBr
 @pytest.mark.parametrize("client_name", WAYS)
 def test_a_wrong_password_where_the_task_runs(client_name: str, server: SecureBroker) -> None:
     """The cluster refuses: the spec's mistake, and no word of the password."""
-    _, tp = written(server)
+    _, tp = write_log(server)
     plan = plan_of(KafkaBroker(server.secure, client()), tp)
     reader = KafkaReader(
         consumer_properties(server.secure, client("hunter2")), plan, fetching=WAYS[client_name]
