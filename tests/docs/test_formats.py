@@ -1,5 +1,5 @@
-"""docs/formats.md does what it says: each of its messages, decoded by the example that
-it stands under, becomes what stands beside it.
+"""docs/formats.md, docs/registry.md and docs/change-data.md do what they say: each of their
+messages, decoded by the example that it stands under, becomes what stands beside it.
 """
 
 from __future__ import annotations
@@ -27,7 +27,10 @@ from windrow.ingest.testing.contracts.values import messages_with
 from windrow.ingest.transform.chain import Chain
 from windrow.ingest.transform.validate import Validate
 
-PAGE = (Path(__file__).parents[2] / "docs" / "formats.md").read_text(encoding="utf-8")
+PAGES = "".join(
+    (Path(__file__).parents[2] / "docs" / page).read_text(encoding="utf-8")
+    for page in ("formats.md", "registry.md", "change-data.md")
+)
 BLOCK = re.compile(
     r"^```yaml\n(.*?)^```\n+(?:^```proto\n(.*?)^```\n+)?(?:^```json\n(.*?)^```\n+)?(?:^```python\n(.*?)^```\n+)?((?:^\|[^\n]*\n)+)",
     re.DOTALL | re.MULTILINE,
@@ -57,9 +60,9 @@ class Example:
 
 
 def examples() -> Iterator[Example]:
-    """In the order of the page."""
+    """In the order of the pages."""
     schema = ""
-    for decode, proto, schemas, model, table in BLOCK.findall(PAGE):
+    for decode, proto, schemas, model, table in BLOCK.findall(PAGES):
         schema = model or schema
         heads, _, *rows = [
             [cell.strip() for cell in line.strip().strip("|").split(" | ")]

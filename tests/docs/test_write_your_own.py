@@ -1,4 +1,6 @@
-"""docs/write-your-own.md: its distribution is installed, keeps windrow's contracts, and runs."""
+"""docs/write-your-own.md, with its sink in docs/sinks/writing.md: the distribution is installed,
+keeps windrow's contracts, and runs.
+"""
 
 from __future__ import annotations
 
@@ -30,9 +32,12 @@ from windrow.ingest.model.boundary import TopicPartition
 from windrow.ingest.settings import kinds
 from windrow.ingest.testing.broker import MemoryBroker
 
-PAGE = (Path(__file__).parents[2] / "docs" / "write-your-own.md").read_text(encoding="utf-8")
-FILES = dict(re.findall(r"^`([\w./]+)`:\n\n```\w+\n(.*?)^```", PAGE, re.DOTALL | re.MULTILINE))
-"""The files on the page, by their paths."""
+PAGES = "".join(
+    (Path(__file__).parents[2] / "docs" / page).read_text(encoding="utf-8")
+    for page in ("write-your-own.md", "sinks/writing.md")
+)
+FILES = dict(re.findall(r"^`([\w./]+)`:\n\n```\w+\n(.*?)^```", PAGES, re.DOTALL | re.MULTILINE))
+"""The files on the pages, by their paths."""
 
 LINES = [
     b'level=info user="Ann \\"A\\" Lee" zone=kyiv ms=12',
