@@ -188,7 +188,8 @@ def completeness(pipeline: Pipeline) -> Verdict:
         f", {waiting} open and not overdue" if waiting else ""
     )
     if late:
-        well += f"; {format_count(sum(late.values()), 'late message')} within window.completeness.tolerance"
+        late_count = format_count(sum(late.values()), "late message")
+        well += f"; {late_count} within window.completeness.tolerance"
     return not too_late and not overdue, " ".join(words) or f"{well}.", metadata
 
 
@@ -202,7 +203,8 @@ def _late_words(late: Mapping[str, int], tolerance: float) -> str:
     """Says how many messages of complete windows came in later ones. `late`: by window."""
     count, whose = sum(late.values()), "its" if len(late) == 1 else "their"
     return (
-        f"{join_first_few(list(late))}: {format_count(count, 'message')} of {whose} hours came in later"
+        f"{join_first_few(list(late))}: {format_count(count, 'message')} of {whose} hours came in"
+        " later"
         " windows. Nothing is lost: sum by hour over the message's timestamp."
         " That is more than `window.completeness.tolerance`,"
         f" {tolerance:.3g} of a window's messages: raise it if that many may be late. A longer"

@@ -66,7 +66,8 @@ def grid_warning(window: TimeWindows, now: datetime) -> str:
     labels = some_labels(window.grid)
     count = (now - window.start) / ((labels[-1] - labels[0]) / (len(labels) - 1))
     return (
-        f"The table has some {format_count(int(round(count, -3)), 'partition')}, from window.start on:"
+        f"The table has some {format_count(int(round(count, -3)), 'partition')}, from"
+        " window.start on:"
         f" Dagster lists them slowly, and recommends at most {MOST_PARTITIONS:,}. Choose a coarser"
         " window.grid, or a later window.start for a new pipeline."
         if count > MOST_PARTITIONS

@@ -66,7 +66,8 @@ def _rows(result: Result) -> str:
         f", {format_count(count, noun)} {done}" for count, noun, done in others if count
     )
     return (
-        f"In the table: **{format_count(counts.rows, 'row')}** of {format_count(counts.read, 'message')}"
+        f"In the table: **{format_count(counts.rows, 'row')}** of"
+        f" {format_count(counts.read, 'message')}"
         f"{words}{', by an earlier run' if result.recovered else ''}."
     )
 

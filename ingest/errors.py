@@ -402,7 +402,8 @@ def path_error_of(error: BaseException, next_step: str) -> UnreachableError | No
     return UnreachableError(
         f"{error.filename} can't be used: {error.strerror}",
         "setup",
-        f"See that the place is there, has room, and that you may read and write it; then {next_step}.",
+        "See that the place is there, has room, and that you may read and write it; then"
+        f" {next_step}.",
     )
 
 
@@ -489,9 +490,9 @@ def check_output(
     """Returns what a part of a pipeline gave, which may be a plugin, if it has the right form.
 
     Args:
-        maker: the part.
-        answer: what it gave.
-        wanted: the type of that, one of several, or a method that it must have.
+        component: the part.
+        expected: what it gave.
+        output: the type of that, one of several, or a method that it must have.
         name: which of several things it is, for the message.
 
     Raises:

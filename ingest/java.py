@@ -30,7 +30,8 @@ def java_problem() -> str | None:
     advice = (
         "correct JAVA_HOME, or unset it"
         if home
-        else f"{install_advice('openjdk-17-jdk-headless, or openjdk-21-jdk-headless')}, or set JAVA_HOME"
+        else install_advice("openjdk-17-jdk-headless, or openjdk-21-jdk-headless")
+        + ", or set JAVA_HOME"
     )
     if java is None:
         return (

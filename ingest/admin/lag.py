@@ -60,7 +60,8 @@ class PartitionLag(msgspec.Struct, frozen=True):
 class Lag(msgspec.Struct, frozen=True):
     """The lag of all topic-partitions that are read, in order.
 
-    `records` and `lost_offsets` are sums, `seconds` is the maximum, `lagging_partitions` is the number of
+    `records` and `lost_offsets` are sums, `seconds` is the maximum, `lagging_partitions` is the
+    number of
     topic-partitions with records. `newer`: those that are not read, because they came after
     `window.stop` was frozen.
     """

@@ -44,7 +44,10 @@ class Rebind(msgspec.Struct, frozen=True):
             []
             if self.previous_table == self.table
             else [
-                f"The pipeline has written to {self.previous_table}; from now on it writes to {self.table}."
+                (
+                    f"The pipeline has written to {self.previous_table}; from now on it writes to"
+                    f" {self.table}."
+                )
             ]
         )
         table = (

@@ -159,7 +159,7 @@ def margin_of_window(
     Args:
         oldest: the oldest open window. If it isn't over yet, it only has to be kept until then.
         topics: the topics that are read.
-        gone: the topic-partitions whose log starts above the window's frozen start.
+        lost_partitions: the topic-partitions whose log starts above the window's frozen start.
         now: the current time.
         deletes: whether the table needs the deletes of compacted topics.
     """

@@ -418,10 +418,12 @@ def _differences(tp: TopicPartition, actual: RowsHeld, rows: int, messages: int)
     if actual.rows != rows:
         yield f"{tp}: {format_count(actual.rows, 'row')} in the table, {rows:,} in the receipt"
     if rows == messages and actual.rows != actual.offsets:
-        yield f"{tp}: {format_count(actual.rows - actual.offsets, 'row')} with the offset of another row"
+        extra_rows = format_count(actual.rows - actual.offsets, "row")
+        yield f"{tp}: {extra_rows} with the offset of another row"
     elif messages not in {rows, actual.offsets}:
         yield (
-            f"{tp}: rows of {format_count(actual.offsets, 'message')} in the table, of {messages} in the"
+            f"{tp}: rows of {format_count(actual.offsets, 'message')} in the table, of {messages}"
+            " in the"
             f" receipt"
         )
 

@@ -182,7 +182,8 @@ def differences(
             is_lacking = count < expected_count
             may = capabilities.allows(loss=is_lacking) or (is_lacking and may_lack)
             message = (
-                f"{location}: {format_count(count, kind.removesuffix('s'))} read back, {expected_count}"
+                f"{location}: {format_count(count, kind.removesuffix('s'))} read back,"
+                f" {expected_count}"
                 " committed"
             )
             (allowed if may and kind != "dead letters" else problems).append(message)

@@ -46,7 +46,7 @@ def compare_merged(
         audit: the table's audit.
         keyed: the same, with the questions that only a table with a primary key answers.
         deep: whether to read all rows, and compare their checksum.
-        whole: whether these are all receipts; otherwise there is no sum to compare with.
+        complete: whether these are all receipts; otherwise there is no sum to compare with.
     """
     findings = [
         finding_of_error(error, "table", receipt.window.key)

@@ -136,7 +136,8 @@ def compare_topic(
         (abandoned_windows, "their source was replaced, or is gone and not read"),
     ):
         if keys:
-            message = f"{len(keys)} of {format_count(len(receipts), 'window')} can't be replayed: {reason}"
+            windows = format_count(len(receipts), "window")
+            message = f"{len(keys)} of {windows} can't be replayed: {reason}"
             findings.append(
                 Finding("info", "topic", message, f"The newest of them is {keys[-1]}.", None)
             )
@@ -155,7 +156,8 @@ def _passed_over(
         Finding(
             "info",
             "topic",
-            f"No window has {format_count(begin.offset - starts[tp], 'offset')} of {tp}, {starts[tp]} to"
+            f"No window has {format_count(begin.offset - starts[tp], 'offset')} of {tp},"
+            f" {starts[tp]} to"
             f" {begin.offset}: the log had them before its topic joined in this window",
             "Who wants them reads the topic by a pipeline of another id, into another table.",
             receipt.window.key,

@@ -143,7 +143,8 @@ def executor_checks(surveyed: SurveyReport) -> Iterator[Check]:
     """One line for the executors that answered, and one per problem, with its machines."""
     pythons = ", ".join(sorted({report.python for report in surveyed.executors}))
     answered_by = (
-        f"{format_count(len(surveyed.executors), 'executor')} on {join_first_few(surveyed.machines)}"
+        f"{format_count(len(surveyed.executors), 'executor')} on"
+        f" {join_first_few(surveyed.machines)}"
         f" answered, with {pythons}"
     )
     incomplete_note = "" if surveyed.complete else ", and there may be others"
@@ -482,6 +483,7 @@ def rebuild_ledger(output: Output, path: Path) -> None:
     summary = (
         f"The ledger holds the boundaries of {format_count(rebuilt.boundaries, 'label')}, plan and"
         " receipt"
-        f" of {format_count(rebuilt.windows, 'window')} ({rebuilt.grid}); its id is {rebuilt.ledger}."
+        f" of {format_count(rebuilt.windows, 'window')} ({rebuilt.grid}); its id is"
+        f" {rebuilt.ledger}."
     )
     output.show(rebuilt, Text("\n".join([summary, *rebuilt.notes])))

@@ -55,7 +55,8 @@ def _next(begun: Begun) -> list[str]:
     if begun.window is None and begun.start is not None:
         return [
             (
-                f"Next, from {instant(label_after(begun.grid, begun.start) + DELAY)} on, when the first"
+                f"Next, from {instant(label_after(begun.grid, begun.start) + DELAY)} on, when the"
+                " first"
                 " window is closed:"
             ),
             *lines,

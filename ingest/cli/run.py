@@ -67,7 +67,8 @@ def run_named(
 ) -> None:
     """Runs the named windows, or the next micro-batch.
 
-    `drain`: run micro-batches up to the stable end as it is now. `accept_duplicates`, `fresh_lookups`,
+    `drain`: run micro-batches up to the stable end as it is now. `accept_duplicates`,
+    `fresh_lookups`,
     `anyway`: as in `runner.context.Request`. `engine`: runs the tasks; None: a Spark of this
     process's own. `keep_going`: go on after refused windows. `due`: run all that are due, too,
     once the named ones are closed.

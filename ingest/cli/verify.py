@@ -37,7 +37,8 @@ def verify_all(output: Output, path: Path, *, deep: bool) -> None:
     wrong_count = sum(f.level == "wrong" for f in verified.findings)
     unchecked_count = sum(f.level == "unchecked" for f in verified.findings)
     verdict = f"{format_count(wrong_count, 'thing')} wrong" if wrong_count else "nothing is wrong"
-    summary = f"{format_count(verified.windows, 'window')}, {format_count(verified.rows, 'row')}: {verdict}"
+    windows, rows = format_count(verified.windows, "window"), format_count(verified.rows, "row")
+    summary = f"{windows}, {rows}: {verdict}"
     if unchecked_count:
         summary += f"; {format_count(unchecked_count, 'thing')} could not be checked"
     output.show(verified, *map(render.finding_line, verified.findings), Text(summary))

@@ -134,7 +134,8 @@ def _pin_splits(broker: Broker, splits: Sequence[Split]) -> tuple[tuple[Split, .
     )
     if beyond is not None:
         raise SpecError(
-            f"Topic {beyond.topic} has {format_count(topics[beyond.topic].partitions, 'partition')}, and"
+            f"Topic {beyond.topic} has"
+            f" {format_count(topics[beyond.topic].partitions, 'partition')}, and"
             f" {beyond.tp} is none of them",
             "plan",
             "Name one that exists. Nothing was read.",

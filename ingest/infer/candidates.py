@@ -295,7 +295,8 @@ def nested(guess: TypeGuess) -> TypeGuess:
 def unusable_reason(name: str, name_by_lowercase: dict[str, str]) -> str:
     """Says why a field of this name can't be a column beside others; empty if it can.
 
-    `name_by_lowercase`: the columns' names, by their names in lower case; the name is added to them.
+    `name_by_lowercase`: the columns' names, by their names in lower case; the name is added to
+    them.
     """
     if not name or not name.isprintable():
         return "a column's name can't be empty, nor hold control characters"

@@ -52,7 +52,8 @@ def propose_lines(messages: Sequence[KeyAndValue], names: Sequence[str]) -> Prop
             ways[dialect.delimiter] = dialect, rows
     if not ways or not texts:
         raise SpecError(
-            f"None of the delimiters , ; | and tab splits all of {format_count(len(texts), 'message')}"
+            "None of the delimiters , ; | and tab splits all of"
+            f" {format_count(len(texts), 'message')}"
             f" into {format_count(len(names), 'field')}",
             "spec",
             "Nothing was written. Name all fields in their order with --columns, or write the spec"

@@ -168,8 +168,8 @@ def infer(
 
     Args:
         folder: where the files go; made if it doesn't exist.
-        asked: the topic, and hints.
-        most: how many of the newest messages of each topic-partition are sampled.
+        max_messages: the topic, and hints.
+        request: how many of the newest messages of each topic-partition are sampled.
         connect: opens a spec's cluster, and makes readers of it.
         now: the current time.
 
@@ -469,7 +469,8 @@ def _recognise_format(
         raise SpecError(message, "spec", f"{advice} If it is no id of a schema: --format raw.")
     if 2 * documents <= len(valued):
         raise SpecError(
-            f"Of {format_count(len(valued), 'message')} of topic {topic}, JSON objects: {documents:,};"
+            f"Of {format_count(len(valued), 'message')} of topic {topic}, JSON objects:"
+            f" {documents:,};"
             f" {_describe_others(valued)}",
             "spec",
             f"{_DO} Plain Avro and Protobuf need their schema: windrow help formats.",

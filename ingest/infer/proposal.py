@@ -107,7 +107,8 @@ def propose_documents(format_: str, messages: Sequence[KeyAndValue]) -> Proposal
         hints.append(_CONNECT)
     if keys_are_data(documents):
         hints.append(
-            f"the names of the {format_count(len(candidates), 'field')} seem to be data: {_AS_ENTRIES}"
+            f"the names of the {format_count(len(candidates), 'field')} seem to be data:"
+            f" {_AS_ENTRIES}"
         )
     proposal = Proposal(
         tuple(candidates),
@@ -311,7 +312,8 @@ def without_unusable(proposal: Proposal, refuses: Refuses, topic: str) -> Propos
         )
     if len(candidates) > MOST_TYPES:
         raise SpecError(
-            f"The messages of topic {topic} have {format_count(len(candidates), 'different field')}, so"
+            f"The messages of topic {topic} have"
+            f" {format_count(len(candidates), 'different field')}, so"
             " their names seem to be data",
             "spec",
             _WAY_OUT,

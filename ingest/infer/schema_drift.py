@@ -110,7 +110,7 @@ def check(
         pipeline: the pipeline.
         selection: the topics to check.
         registry: the registry of the topics' schemas; None: there is none.
-        most: most messages of each topic-partition.
+        max_messages: most messages of each topic-partition.
 
     Raises:
         SpecError: there is no such topic, or the model can't be used.

@@ -102,7 +102,10 @@ def refuse_unplaced(
         for is_problem, text in (
             (
                 len(rows) != decoded.rows.num_rows,
-                f"{format_count(decoded.rows.num_rows, 'row')} came with the messages of {len(rows)}",
+                (
+                    f"{format_count(decoded.rows.num_rows, 'row')} came with the messages of"
+                    f" {len(rows)}"
+                ),
             ),
             (not _ascends(rows, count, 0), "rows are not in the order of the batch's messages"),
             (
@@ -345,7 +348,8 @@ def refuse_fewer(receipt: Receipt, replaced: Receipt) -> None:
     fewer = next((tp for tp in sorted(old_counts) if new_counts[tp] < old_counts[tp]), None)
     if fewer is not None:
         raise DataLossError(
-            f"Replacing window {receipt.window.key}: {format_count(new_counts[fewer], 'message')} left,"
+            f"Replacing window {receipt.window.key}: {format_count(new_counts[fewer], 'message')}"
+            " left,"
             f" generation"
             f" {replaced.generation} had {old_counts[fewer]}",
             "check",
@@ -427,7 +431,8 @@ def find_unanswered(splits: Sequence[SplitCounts]) -> tuple[str, ...]:
     A service answers as if it had no key where the address is wrong.
     """
     return tuple(
-        f"The lookup {lookup.lookup} found none of the {format_count(lookup.keys, 'key')} that it asked"
+        f"The lookup {lookup.lookup} found none of the {format_count(lookup.keys, 'key')} that it"
+        " asked"
         f" for: see"
         " whether its address and its key are right"
         for lookup in merge_parts(part for split in splits for part in split.lookups)

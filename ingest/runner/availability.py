@@ -122,7 +122,8 @@ def cut_short_in_words(pipeline: Pipeline, plan: Plan) -> tuple[str, ...]:
     if pipeline.spec.source.on_loss == "fail":
         return ()
     return tuple(
-        f"{mark.tp}: {describe_cutoff(mark, end, plan.stop.label)}; messages that are written there until"
+        f"{mark.tp}: {describe_cutoff(mark, end, plan.stop.label)}; messages that are written"
+        " there until"
         " it has grown back are in no window"
         for mark, end in _logs_cut_short(pipeline, plan)
     )
@@ -206,7 +207,8 @@ class JoiningTopic(msgspec.Struct, frozen=True):
     def __str__(self) -> str:
         """A clause for people."""
         return (
-            f"{self.topic} joins in this window, which by source.joining reads {self.earlier_offsets:,} of"
+            f"{self.topic} joins in this window, which by source.joining reads"
+            f" {self.earlier_offsets:,} of"
             f" its offsets from before the window, and passes over {self.passed_over:,}"
         )
 

@@ -80,7 +80,8 @@ class Result(msgspec.Struct, frozen=True):
         """Returns a line for people about the committed window."""
         receipt = self.committed.receipt
         return (
-            f"Window {receipt.window.key}: {self.outcome}, {format_count(receipt.counts.rows, 'row')},"
+            f"Window {receipt.window.key}: {self.outcome},"
+            f" {format_count(receipt.counts.rows, 'row')},"
             f" {format_count(receipt.counts.dead, 'dead letter')}"
         )
 

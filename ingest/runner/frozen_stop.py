@@ -98,7 +98,8 @@ def still_to_come(pipeline: Pipeline) -> str:
     )
     if stop is None or lower is None or not (unread := stop.remaining_offsets(lower)):
         return ""
-    return f" Offsets left up to window.stop: {sum(unread.values()):,}, of {join_first_few([*unread])}."
+    names = join_first_few([*unread])
+    return f" Offsets left up to window.stop: {sum(unread.values()):,}, of {names}."
 
 
 def _is_of_another(stop: FrozenStop, lower: Boundary) -> bool:

@@ -36,7 +36,8 @@ def pickle_task(task: object, dumps: Callable[[Any], bytes] = pickle.dumps) -> b
                 raise BugError(
                     f"{name_with_owner(part)} can't be pickled ({type(error).__name__})",
                     "setup",
-                    f"Tasks need it: keep settings in it, and make the rest in open. {PLUGIN_ADVICE}",
+                    "Tasks need it: keep settings in it, and make the rest in open."
+                    f" {PLUGIN_ADVICE}",
                 ) from error
         raise BugError.of(failed, "setup") from failed
 

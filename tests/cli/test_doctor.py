@@ -163,7 +163,8 @@ def test_a_topic_that_joins_is_told_before_it_is_read(
     assert "passed over" in stage.call("show", stage.spec).stdout
     (finding,) = stage.json("verify", stage.spec, "--deep")["findings"]
     assert finding["what"] == (
-        f"No window has {format_count(passed_over, 'offset')} of shop.new[0], 0 to {passed_over}: the"
+        f"No window has {format_count(passed_over, 'offset')} of shop.new[0], 0 to {passed_over}:"
+        " the"
         " log had them before its topic joined in this window"
     )
     assert finding["level"] == "info"

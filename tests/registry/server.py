@@ -65,7 +65,8 @@ class _Version:
 class RegistryServer:
     """Registry on a local port, from `start` to `stop`; also a context manager.
 
-    `faults`: the false answers, by path; `requested_paths`: the paths that were requested, in order.
+    `faults`: the false answers, by path; `requested_paths`: the paths that were requested, in
+    order.
     """
 
     def __init__(self, user: tuple[str, str] | None = None) -> None:

@@ -96,13 +96,13 @@ NOUN = re.compile(
     r" letters|lines|values|answers|bytes|attempts|steps|hours|requests|versions|schemas)\b(?!-)"
 )
 TEXTS = re.compile(
-    r"(?:\w+_)?(?:begun|bootstrap|folder|format|grid|had|host|id|key|name|part|partition|path|place"
-    r"|stage|text|topic|url|whose|written)|[A-Z_]+"
+    r"(?:\w+_)?(?:begun|bootstrap|folder|format|grid|had|host|id|key|location|name|part|partition|path|place"
+    r"|stage|text|topic|uri|url|whose|written)|[A-Z_]+"
 )
 """The last names of texts, and of constants, none of which is 1."""
 
 
-COUNT = re.compile(r"\bcounted\(|\b(?:len|sum)\((?![A-Z_]+\))[^[]*\)\}|:,\}")
+COUNT = re.compile(r"\bformat_count\(|\b(?:len|sum)\((?![A-Z_]+\))[^[]*\)\}|:,\}")
 """What a text has a number of, that may be 1."""
 VERB = re.compile(
     r"(?: (?!can|could|would)[\w{}'\[\]]+){0,4}?"
@@ -129,7 +129,7 @@ def _find_agreeing(path: Path) -> list[str]:
 
 
 def _find_plurals(path: Path) -> list[str]:
-    """Numbers in texts with a noun behind them that `counted` doesn't write: "1 rows"."""
+    """Numbers in texts with a noun behind them that `format_count` doesn't write: "1 rows"."""
     nodes = list(ast.walk(ast.parse(path.read_text(encoding="utf-8"))))
     chosen = [node for node in nodes if isinstance(node, ast.IfExp)]
     chosen = [node for node in chosen if re.search("[=>] 1", ast.unparse(node.test))]
@@ -147,7 +147,7 @@ def _find_plurals(path: Path) -> list[str]:
 
 def test_numbers_have_their_noun() -> None:
     """A message of one row doesn't say "1 rows", nor "1 row are": nouns behind numbers are written
-    by `counted`, or where the number is known to be another one, and no verb goes with them.
+    by `format_count`, or where the number is known to be another one, and no verb goes with them.
     """
     folders = ("ingest", "assets", "resources", "airflow/windrow_airflow")
     paths = [path for folder in folders for path in sorted((ROOT / folder).rglob("*.py"))]

@@ -85,7 +85,8 @@ def _fetch(cache: Path) -> Path:
         raise UnreachableError(
             "Maven is needed to fetch Kafka's jars, and there is no mvn on the path",
             "setup",
-            f"Either {install_advice('maven')}, or name a folder with Kafka's jars in WINDROW_KAFKA_JARS.",
+            f"Either {install_advice('maven')}, or name a folder with Kafka's jars in"
+            " WINDROW_KAFKA_JARS.",
         )
     cache.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="kafka-", dir=cache.parent) as work:

@@ -1,6 +1,7 @@
 """Creates a table once, and says how its columns change at a commit.
 
-The first commit of rows with a new column adds the column (`evolve_columns`), on the snapshot that this
+The first commit of rows with a new column adds the column (`evolve_columns`), on the snapshot that
+this
 commit has looked at. So a run that never commits leaves the table as it was, and of two runs that
 add the same column the second one finds it in the table.
 """

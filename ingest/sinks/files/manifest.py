@@ -49,7 +49,8 @@ class FilesPage(Page, frozen=True):
 class Manifest(msgspec.Struct, frozen=True):
     """The table after one change.
 
-    `windrow`: the version of the format. `previous_fingerprint`: the fingerprint of the manifest before it, which
+    `windrow`: the version of the format. `previous_fingerprint`: the fingerprint of the manifest
+    before it, which
     shows a manifest that was written after another table at this place. `columns`: a serialized
     Arrow schema. `page`: the name of the newest page; "" before the first.
     """

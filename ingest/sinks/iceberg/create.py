@@ -1,7 +1,7 @@
 """Creates a table once, with its owner; later compares its columns with those of the rows to come.
 
-The first commit of rows with a new column adds the column (`evolve_columns`), in the same transaction. So
-a run that never commits leaves the table as it was.
+The first commit of rows with a new column adds the column (`evolve_columns`), in the same
+transaction. So a run that never commits leaves the table as it was.
 """
 
 from __future__ import annotations

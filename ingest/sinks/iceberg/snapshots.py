@@ -38,7 +38,8 @@ class IcebergSnapshots:
         pinned = table.snapshot_by_id(int(version))
         if pinned is None:
             raise RefusedError(
-                f"snapshot {version} of the Iceberg table {self.catalog_table.location} isn't there any more",
+                f"snapshot {version} of the Iceberg table {self.catalog_table.location} isn't"
+                " there any more",
                 "setup",
                 "It was expired, or the table was made anew.",
             )
@@ -46,7 +47,8 @@ class IcebergSnapshots:
         missing_columns = [name for name in columns if name not in schema.column_names]
         if missing_columns:
             raise RefusedError(
-                f"snapshot {version} of {self.catalog_table.location} has no column {missing_columns[0]}",
+                f"snapshot {version} of {self.catalog_table.location} has no column"
+                f" {missing_columns[0]}",
                 "setup",
                 "The table got it later, or it has another name.",
             )
@@ -55,7 +57,8 @@ class IcebergSnapshots:
             yield from scan.to_arrow_batch_reader()
         except FileNotFoundError as error:
             raise RefusedError(
-                f"a file of snapshot {version} of the Iceberg table {self.catalog_table.location} is gone",
+                f"a file of snapshot {version} of the Iceberg table {self.catalog_table.location}"
+                " is gone",
                 "setup",
                 "Restore it from a backup.",
             ) from error
@@ -95,9 +98,12 @@ class IcebergSnapshots:
         except Exception as error:
             raise self._unreachable(error) from error
         if deleting:
-            message = f"the rows of the Iceberg table {self.catalog_table.location} can't be read: some are deleted"
+            message = (
+                f"the rows of the Iceberg table {self.catalog_table.location} can't be read: some"
+                " are deleted by equality deletes"
+            )
             raise UnreachableError(
-                f"{message} by equality deletes",
+                message,
                 "setup",
                 "Have the engine that deleted them rewrite the table's data files, then run again.",
             )
@@ -105,7 +111,8 @@ class IcebergSnapshots:
 
     def _unreachable(self, error: Exception) -> UnreachableError:
         return UnreachableError(
-            f"the table {self.catalog_table.location} can't be read: {reason(self.catalog_table, error)}",
+            f"the table {self.catalog_table.location} can't be read:"
+            f" {reason(self.catalog_table, error)}",
             "setup",
             "Check the catalog, the table's storage and the rights, then run again.",
         )

@@ -131,7 +131,8 @@ class PartitionFunction(msgspec.Struct, frozen=True):
             raise self._refused_error(message, split, offsets[0].as_py())
         if len(numbers) != rows.num_rows:
             message = (
-                f"The function {self.function} returned {format_count(len(numbers), 'partition')} for"
+                f"The function {self.function} returned {format_count(len(numbers), 'partition')}"
+                " for"
                 f" {format_count(rows.num_rows, 'row')} that go to {topic}"
             )
             raise self._refused_error(message, split, offsets[0].as_py())

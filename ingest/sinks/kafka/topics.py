@@ -554,7 +554,8 @@ def _missing_rights(topics: Mapping[str, Any]) -> Iterator[str]:
 def _control_mistakes(name: str, description: Any, config: Any) -> Iterator[str]:
     if len(description.partitions) != 1:
         yield (
-            f"the control topic {name} has {format_count(len(description.partitions), 'partition')}: it"
+            f"the control topic {name} has"
+            f" {format_count(len(description.partitions), 'partition')}: it"
             f" must have one"
         )
     policy = _policy(config)

@@ -430,7 +430,8 @@ class BoundTable:
         counts = self.row_counts(key)
         if counts != expected_counts:
             raise RefusedError(
-                f"{self.location} would have more or fewer rows after window {key} than windrow wrote:"
+                f"{self.location} would have more or fewer rows after window {key} than windrow"
+                " wrote:"
                 " a trigger, a rule or a foreign key of the table adds rows, or deletes some, of"
                 " this window or of others",
                 "commit",

@@ -156,7 +156,7 @@ _FIRST_MICRO = -211_813_488_000_000_000 + MICROS
 
 
 def copy_rows(batch: pa.RecordBatch) -> bytes:
-    """Encodes a batch's rows, without COPY's header and trailer. None of them is `find_unstorable`."""
+    """Encodes a batch's rows, without COPY's header and trailer. The table can store each."""
     encoders: dict[str, Any] = {}
     columns, names = [], [str(number) for number in range(batch.num_columns)]
     for name, array in zip(names, batch.columns, strict=True):

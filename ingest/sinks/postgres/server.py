@@ -216,7 +216,8 @@ def refuse_unusable(url: ServerUrl) -> None:
         conninfo.conninfo_to_dict(url.text)
     except psycopg.ProgrammingError:
         raise SpecError(
-            f"the URL of the server {url.address} can't be read, or has an option that libpq doesn't"
+            f"the URL of the server {url.address} can't be read, or has an option that libpq"
+            " doesn't"
             " know",
             "spec",
             "See PostgreSQL's documentation, libpq: connection URIs. What is special in a user or a"

@@ -188,7 +188,8 @@ class CopyFiles(StagedFiles[CopyFile]):
         if (size, crc) != (file.size, file.crc):
             raise self._unusable_error(
                 file,
-                f"is damaged: its {format_count(size, 'byte')} are not the {file.size} that were staged",
+                f"is damaged: its {format_count(size, 'byte')} are not the {file.size} that were"
+                " staged",
             )
 
     def position(self, file: CopyFile, number: int) -> tuple[str, int, int]:
@@ -244,7 +245,8 @@ def refuse_fewer_rows(location: TablePlace, written_rows: int, rows: int) -> Non
     """
     if written_rows != rows:
         raise RefusedError(
-            f"{location} took {written_rows} of {format_count(rows, 'row')}: a trigger or a rule of the"
+            f"{location} took {written_rows} of {format_count(rows, 'row')}: a trigger or a rule"
+            " of the"
             f" table keeps rows out",
             "commit",
             "Nothing was committed. Take it off, then run the window again.",

@@ -56,8 +56,8 @@ class Rule(msgspec.Struct, frozen=True):
 class Router(msgspec.Struct, frozen=True):
     """Rules in their order; the first one that takes a row's value counts. Picklable.
 
-    `routed_by` says whether the value is that of a column, that of the last header with a name, or the
-    topic. `name` is the column's or the header's.
+    `routed_by` says whether the value is that of a column, that of the last header with a name, or
+    the topic. `name` is the column's or the header's.
     """
 
     routed_by: By

@@ -549,7 +549,8 @@ class SqliteState:
         actual_counts = self._database.execute(*counts).fetchone()
         if actual_counts != expected_counts:
             raise RefusedError(
-                f"{self._store.location} would have {format_count(sum(actual_counts), 'row')} after window"
+                f"{self._store.location} would have {format_count(sum(actual_counts), 'row')}"
+                " after window"
                 f" {key}, and not"
                 f" {sum(expected_counts)}: a trigger, or ON CONFLICT in the table's definition,"
                 " keeps rows"

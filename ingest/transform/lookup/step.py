@@ -262,7 +262,8 @@ class LookupStep:
     def _too_large(self, rows: int) -> SpecError:
         """The error about answers that don't fit beside a batch."""
         return SpecError(
-            f"What {self._lookup.name} gives is too large for a batch of {format_count(rows, 'row')}",
+            f"What {self._lookup.name} gives is too large for a batch of"
+            f" {format_count(rows, 'row')}",
             "validate",
             "Decode fewer messages at once (source.tuning.batch_messages).",
         )

@@ -254,12 +254,12 @@ def test_two_clients_run_windows_beside_each_other(
         PipelineSetup(kafka, one_hour, tmp_path / name, over)
         for name, over in over_by_folder.items()
     ]
-    for setup, driver in zip(both, drivers, strict=True):
-        setup.folder.mkdir()
-        driver.begin(setup)
+    for pipeline_setup, driver in zip(both, drivers, strict=True):
+        pipeline_setup.folder.mkdir()
+        driver.begin(pipeline_setup)
     assert [driver.answer() for driver in drivers] == [Answer(recovered=False)] * 2
-    for setup in both:
-        assert_exactly_once(setup)
+    for pipeline_setup in both:
+        assert_exactly_once(pipeline_setup)
 
 
 @pytest.mark.parametrize(

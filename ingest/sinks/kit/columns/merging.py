@@ -97,7 +97,8 @@ def refuse_unmergeable(window: str, missing_keys: int, lost_values: int) -> None
         )
     if lost_values:
         raise RefusedError(
-            f"window {window} can't be merged any more: changes of {format_count(lost_values, 'key')},"
+            f"window {window} can't be merged any more: changes of"
+            f" {format_count(lost_values, 'key')},"
             f" in it or in a later"
             " window, left values as they were (decode.unavailable: keep). Which values these are"
             " isn't in the table",

@@ -88,7 +88,7 @@ class Evolution:
 
         Args:
             table: its columns.
-            wanted: the columns of the rows.
+            incoming: the columns of the rows.
             evolve: what may become of the table's columns.
             shape: a column's type as the table's format calls it.
             refused: columns that can't be added to this table, with the reason.
@@ -136,7 +136,7 @@ class Evolution:
 
         Args:
             table: its columns.
-            wanted: the columns of the rows.
+            incoming: the columns of the rows.
             where: the table's place.
             by_position: whether readers use a column's position, as in CSV, so that none may be
                 added or missing.

@@ -149,7 +149,10 @@ def _differences(
             if deeper:
                 yield from deeper
                 return
-    yield f"{path}: {describe_field(table_field)} in the table, {describe_field(schema_field)} in the schema"
+    yield (
+        f"{path}: {describe_field(table_field)} in the table,"
+        f" {describe_field(schema_field)} in the schema"
+    )
 
 
 def _inner(

@@ -22,7 +22,8 @@ _TWO_LEDGERS = (
 class TableView(msgspec.Struct, frozen=True):
     """The part of a table's state that decides about one receipt.
 
-    `committed`: the newest generation of the receipt's own window. `previous`, `following`: those of the
+    `committed`: the newest generation of the receipt's own window. `previous`, `following`: those
+    of the
     adjacent windows. `others`: receipts of other windows, at least of all that share an offset with
     this one.
     """

@@ -161,7 +161,8 @@ class StagedFiles(Generic[File_co]):
         ]
         if missing_paths:
             raise RefusedError(
-                f"{len(missing_paths)} of {format_count(len(expected_files), 'staged file')} are gone"
+                f"{len(missing_paths)} of {format_count(len(expected_files), 'staged file')} are"
+                " gone"
                 " or cut short,"
                 f" the first is"
                 f" {missing_paths[0]} below {without_secrets(self.folder.uri)}",
@@ -176,7 +177,8 @@ class StagedFiles(Generic[File_co]):
         ]
         if late:
             raise RefusedError(
-                f"{len(late)} of {format_count(len(expected_files), 'staged file')} were given up by"
+                f"{len(late)} of {format_count(len(expected_files), 'staged file')} were given up"
+                " by"
                 " windrow"
                 f" sweep, the first"
                 f" is {late[0]}",
