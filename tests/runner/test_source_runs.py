@@ -380,7 +380,7 @@ def test_fewer_in_one_partition_is_fewer(desk: SourceDesk, cluster: MemoryBroker
         )
         aborted.abort()
         aborted.state.status = "open"  # so that leaving the block has something to end
-        desk.logs.mirror(second_tp, desk.things(0, 0), seen=False)
+        desk.logs.mirror(second_tp, desk.things(0, 0), visible=False)
     desk.run(desk.pipeline({"topic": topic}), 0)
     cluster.remove(first_tp, {1})
     with pytest.raises(DataLossError, match="1 message left, generation 0 had 2"):

@@ -335,8 +335,8 @@ def test_uncounted_tombstones_catch_the_twin(
     """
     counted = merging.Merge.count_rows
 
-    def but_those_that_go(self: Any, rows_of: str, columns_of: str) -> tuple[int, int]:
-        return (0, 0) if rows_of.startswith("{tombstones}") else counted(self, rows_of, columns_of)
+    def but_those_that_go(self: Any, rows_of: str, alias: str) -> tuple[int, int]:
+        return (0, 0) if rows_of.startswith("{tombstones}") else counted(self, rows_of, alias)
 
     monkeypatch.setattr(merging.Merge, "count_rows", but_those_that_go)
     log = log_of([[Change(A, None)]], [[Change(A, 1)]])
