@@ -434,7 +434,7 @@ def test_nothing_is_overwritten(tmp_path: Path, existing_file: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "request",
+    "bad_request",
     [
         PipelineRequest("t", "nowhere"),
         PipelineRequest("t", ADDRESS, id="a b"),
@@ -442,10 +442,10 @@ def test_nothing_is_overwritten(tmp_path: Path, existing_file: str) -> None:
         PipelineRequest("t", registry="x"),
     ],
 )
-def test_wrong_words_write_nothing(tmp_path: Path, request: PipelineRequest) -> None:
+def test_wrong_words_write_nothing(tmp_path: Path, bad_request: PipelineRequest) -> None:
     """What makes no spec is refused before anything is asked or written."""
     with pytest.raises(SpecError):
-        infer_messages(tmp_path / "new", b'{"id": 1}', request=request)
+        infer_messages(tmp_path / "new", b'{"id": 1}', request=bad_request)
     assert not (tmp_path / "new").exists()
 
 

@@ -401,7 +401,7 @@ def test_keys(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "request",
+    "keyless_request",
     [
         request_with(format="csv", columns=("a", "b")),
         request_with(format="string"),
@@ -409,12 +409,14 @@ def test_keys(name: str) -> None:
     ],
     ids=lambda request: request.format,
 )
-def test_keys_that_are_left_out_are_told(request: PipelineRequest) -> None:
+def test_keys_that_are_left_out_are_told(keyless_request: PipelineRequest) -> None:
     """Of whatever format the values are, nobody loses the keys without a word; where
     there are none, there is nothing to say.
     """
-    assert propose(request, messages([(b"k", b"1,2"), (None, b"1,2")]), None).hints == (KEEP_KEY,)
-    assert propose(request, messages([(None, b"1,2"), (b"", b"1,2")]), None).hints == ()
+    assert propose(keyless_request, messages([(b"k", b"1,2"), (None, b"1,2")]), None).hints == (
+        KEEP_KEY,
+    )
+    assert propose(keyless_request, messages([(None, b"1,2"), (b"", b"1,2")]), None).hints == ()
 
 
 @pytest.mark.parametrize(("key", "key_format"), [(b"a-1", "string"), (bytes(7) + b"\x11", "raw")])

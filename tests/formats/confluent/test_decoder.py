@@ -94,7 +94,7 @@ def test_what_is_told_of_schemas() -> None:
     """Each that was used, once; and whether it had to be asked for."""
     first, second = avro(*TEXTS[:2])
     reported: list[tuple[WriterSchema, bool]] = []
-    decode = decoder(*TEXTS[:3], known=(first,)).open_reporting(
+    decode = decoder(*TEXTS[:3], known_schemas=(first,)).open_reporting(
         lambda schema, is_requested: reported.append((schema, is_requested))
     )
     for _ in range(2):
@@ -233,8 +233,13 @@ def test_a_registry_that_is_down() -> None:
     """What is known needs no registry; what isn't is an error of the window, and no
     verdict on a message.
     """
+<<<<<<< HEAD
     decode = decoder(registry=SickRegistry(), known=(*avro(TEXTS[0]),)).open()
     assert decode(messages_with([message(0, 1)])).valid == 1
+=======
+    decode = decoder(registry=SickRegistry(), known_schemas=(*avro(TEXTS[0]),)).open()
+    assert decode(valued([message(0, 1)])).valid == 1
+>>>>>>> f3f5646036c8ce81332e59cff85308d519192a7b
     with pytest.raises(UnreachableError):
         decode(messages_with([message(0, 1), message(1, 1)]))
 
