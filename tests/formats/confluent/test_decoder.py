@@ -233,13 +233,8 @@ def test_a_registry_that_is_down() -> None:
     """What is known needs no registry; what isn't is an error of the window, and no
     verdict on a message.
     """
-<<<<<<< HEAD
-    decode = decoder(registry=SickRegistry(), known=(*avro(TEXTS[0]),)).open()
-    assert decode(messages_with([message(0, 1)])).valid == 1
-=======
     decode = decoder(registry=SickRegistry(), known_schemas=(*avro(TEXTS[0]),)).open()
-    assert decode(valued([message(0, 1)])).valid == 1
->>>>>>> f3f5646036c8ce81332e59cff85308d519192a7b
+    assert decode(messages_with([message(0, 1)])).valid == 1
     with pytest.raises(UnreachableError):
         decode(messages_with([message(0, 1), message(1, 1)]))
 

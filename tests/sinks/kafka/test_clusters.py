@@ -16,13 +16,8 @@ from tests.kafka.listener import TLS
 from tests.kafka.produce import create_topic
 from tests.kafka.secure import SecureBroker, certificate, client
 from tests.kafka.two_brokers import TwoBrokers
-<<<<<<< HEAD
 from tests.sinks.kafka.world import KafkaBoth, options_of, origin_of, read_committed
-from windrow.ingest.errors import SpecError, UnreachableError
-=======
-from tests.sinks.kafka.world import KafkaBoth, committed, options_of, origin_of
 from windrow.ingest.errors import RefusedError, SpecError, UnreachableError
->>>>>>> f3f5646036c8ce81332e59cff85308d519192a7b
 from windrow.ingest.kafka.embedded.server import find_jars
 from windrow.ingest.ports.sink import Done
 from windrow.ingest.sinks.kafka.table import ClusterConnection
@@ -102,13 +97,8 @@ def test_brokers_are_rolled_while_windows_are_published(tmp_path: Path) -> None:
                 try:
                     sink.commit(*staged_window)
                     break
-<<<<<<< HEAD
-                except UnreachableError as error:
-                    advices.append(error.advice.lower())
-=======
                 except (UnreachableError, RefusedError) as error:
-                    advices.append(error.do.lower())
->>>>>>> f3f5646036c8ce81332e59cff85308d519192a7b
+                    advices.append(error.advice.lower())
                     assert time.monotonic() < deadline, f"window {number} can't be published"
             number += 1
         rolling.join(300)
