@@ -76,7 +76,7 @@ def own_context() -> SparkContext | None:
 
     Everything public would make one.
     """
-    from pyspark import SparkContext  # as above
+    from pyspark import SparkContext  # loaded only where it is used
 
     return SparkContext._active_spark_context  # noqa: SLF001
 
@@ -94,18 +94,18 @@ def connect_port(session: Any) -> int:
 def active_in_thread(session: SparkSession) -> Iterator[None]:
     """Makes a session on a server this thread's own in the block.
 
-    A server's client asks the thread for one if nobody names it. Nothing public replaces it.
+    A server's client takes the thread's session if none is named. Nothing public replaces it.
     """
     # gRPC is loaded only where it is used
     from pyspark.sql.connect.session import SparkSession as ConnectedSession
 
-    of_thread: Any = ConnectedSession._active_session  # noqa: SLF001
-    old_session = getattr(of_thread, "session", None)
-    of_thread.session = session
+    thread_sessions: Any = ConnectedSession._active_session  # noqa: SLF001
+    old_session = getattr(thread_sessions, "session", None)
+    thread_sessions.session = session
     try:
         yield
     finally:
-        of_thread.session = old_session
+        thread_sessions.session = old_session
 
 
 def drop_checkpoint(frame: DataFrame) -> None:
@@ -156,7 +156,7 @@ It begins anew or fails if they differ.
 
 
 def range_splits(session: SparkSession) -> int:
-    """Returns how many parts Spark gives to a range if nobody says how many.
+    """Returns how many parts Spark gives to a range without a number of parts.
 
     That is the number of tasks that run at once; a server shows it in no other place.
     """

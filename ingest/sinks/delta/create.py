@@ -52,6 +52,10 @@ def evolve_columns(
     return evolution
 
 
+class _FailedChangeError(Exception):
+    """A change of the table failed, and is worth another try; its text is the reason."""
+
+
 def ensure(
     folder: Place,
     uri: str,
@@ -73,15 +77,18 @@ def ensure(
             failed = tables.try_change(change, local=folder.is_local)
             if failed is not None:
                 refuse_unwritable(uri)
-                raise UnreachableError(
-                    f"the table {uri} can't be set up: {failed.reason}",
-                    "setup",
-                    "Check the table's storage and rights, then run again.",
-                )
+                raise _FailedChangeError(failed.reason)
             tables.sync_version(folder, 0 if table is None else table.version() + 1)
             table = tables.load(uri)
 
-    retry(make_missing, lambda error: isinstance(error, UnreachableError), waits)
+    try:
+        retry(make_missing, lambda error: isinstance(error, _FailedChangeError), waits)
+    except _FailedChangeError as error:
+        raise UnreachableError(
+            f"the table {uri} can't be set up: {error}",
+            "setup",
+            "Check the table's storage and rights, then run again.",
+        ) from None
 
 
 def _missing(

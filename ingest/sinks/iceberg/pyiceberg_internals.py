@@ -19,7 +19,7 @@ from sqlalchemy.pool import NullPool
 class SingleCommit(Transaction):
     """A transaction whose updates are sent to the catalog once.
 
-    Everything public tries again on a state that nobody has looked at.
+    PyIceberg's public commits try again on a newer state, which windrow hasn't checked.
     """
 
     _worked_out: tuple[tuple[TableUpdate, ...], TableMetadata] | None = None

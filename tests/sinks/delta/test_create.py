@@ -21,8 +21,10 @@ from tests.sinks.with_dead_letters import DeltaBoth
 from windrow.ingest.errors import SchemaChangedError, SpecError, UnreachableError
 from windrow.ingest.model.metadata_columns import DEFAULT
 from windrow.ingest.model.owner import TableOwner
+from windrow.ingest.sinks.delta import create
 from windrow.ingest.sinks.delta import table as tables
 from windrow.ingest.sinks.delta.store import DeltaStore
+from windrow.ingest.sinks.kit.files.filesystem import Place
 from windrow.ingest.sinks.kit.files.write_check import refuse_unwritable
 from windrow.ingest.testing.contracts.windows import ROWS, run_together, staged_receipt, window
 from windrow.ingest.testing.contracts.with_dead_letters import OWNER
@@ -301,6 +303,22 @@ def test_a_full_disk_is_no_want_of_rights(tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.setattr(DeltaTable, "create", full)
     with pytest.raises(UnreachableError, match="No space left"):
         prepare(DeltaBoth(str(tmp_path / "orders"), ROWS))
+
+
+def test_a_table_that_cannot_be_read_is_loaded_once(
+    uri: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Only a change that failed is put again: a load has its own retries, and may take minutes."""
+    loads = list[str]()
+
+    def load(uri: str) -> None:
+        loads.append(uri)
+        raise UnreachableError("no answer", "setup", "Look at the storage.")
+
+    monkeypatch.setattr(tables, "load", load)
+    with pytest.raises(UnreachableError, match="no answer"):
+        create.ensure(Place(uri), uri, ROWS, OWNER, tables.Shape("_window", {}), (0.0, 0.0))
+    assert loads == [uri]
 
 
 def test_one_place_has_one_identity(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
