@@ -19,10 +19,12 @@ the receipt says that it is complete.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Collection, Sequence
 from datetime import timedelta
 
 from windrow.ingest.errors import RefusedError
+from windrow.ingest.kafka.timeouts import confirm
 from windrow.ingest.model.owner import TableOwner, refuse_other_owner
 from windrow.ingest.model.plan import Plan
 from windrow.ingest.model.receipt import Committed, Receipt, Staged
@@ -169,7 +171,7 @@ class KafkaSink(KafkaTable):
         return PartitionFunction(options.function, counts, options.only_topic)
 
     def _commit_window(self, work: WindowWork) -> Outcome:
-        control, receipt = self.control.read(), work.receipt
+        control, receipt = self._read_control(), work.receipt
         committed = check_window(self.identity, work, control)
         if committed is not None:
             return AlreadyDone(committed)
@@ -197,6 +199,20 @@ class KafkaSink(KafkaTable):
         if isinstance(outcome, Done):
             self.control.wait_until_seen(lambda control: receipt.window.key in control.windows)
         return outcome
+
+    def _read_control(self) -> ControlState | None:
+        """Reads the control topic of a prepared table; returns None if it is surely gone.
+
+        A broker that has just started may not know the topic yet.
+        """
+
+        def find_missing(names: Sequence[str]) -> Sequence[str]:
+            return [name for name in names if self.control.read() is None]
+
+        control = self.control.read()
+        if control is None and not confirm((self.control.name,), find_missing, time.sleep):
+            return self.control.read()
+        return control
 
     def _refuse_gone(self, key: str, control: ControlState) -> None:
         """Checks that the topics still have what was published of a window.

@@ -165,7 +165,7 @@ class SinkTopics:
         """
         questions = self._questions()
         described, config = (
-            self._describe_topics(questions, self._names),
+            self._describe_topics(questions, self._names, may_be_new=True),
             self._describe_configs(questions, self._names),
         )
         self._refuse_missing(described)

@@ -28,6 +28,7 @@ from tests.sinks.kafka.world import (
     sink_at,
 )
 from windrow.ingest.errors import RefusedError, UnreachableError
+from windrow.ingest.kafka import timeouts
 from windrow.ingest.kafka.producers import MESSAGE_BYTES, ProducerError, TransactionalProducer
 from windrow.ingest.model.receipt import Checksums, Receipt, Staged
 from windrow.ingest.ports.sink import Delivered, Done
@@ -38,7 +39,7 @@ from windrow.ingest.sinks.kafka.options import KafkaOptions
 from windrow.ingest.sinks.kafka.serializers import PlainSerializer
 from windrow.ingest.sinks.kafka.stage import FOLDER, StagedMessageFiles, StagedMessages
 from windrow.ingest.sinks.kafka.table import ClusterConnection
-from windrow.ingest.sinks.kafka.topics import SinkTopics
+from windrow.ingest.sinks.kafka.topics import LogSeen, SinkTopics
 from windrow.ingest.sinks.kafka.transactions import chains
 from windrow.ingest.testing.contracts.windows import (
     messages,
@@ -354,6 +355,29 @@ def test_an_open_transaction_of_somebody_else_is_waited_for(kafka: str, tmp_path
     foreign_transaction.abort()
     sink.control.patience = 30.0
     assert isinstance(sink.commit(window_receipt, files), Done)
+
+
+def test_a_broker_that_does_not_know_the_control_topic_yet(
+    kafka: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A window is published though a broker that just started answers that there is no
+    control topic: the table counts as gone only once the answer is confirmed.
+    """
+    monkeypatch.setattr(timeouts, "APART_SECONDS", 0.01)
+    sink = table(kafka, tmp_path, [create_topic(kafka, 1)])
+    work = stage_rows(sink, [(b"k", "v", sink.options.topics[0])])
+    read_log, stale_answers = SinkTopics.control, timeouts.TIMES - 1
+
+    def answer_late(self: SinkTopics, *, wait: bool) -> LogSeen | None:
+        nonlocal stale_answers
+        stale_answers -= 1
+        return None if stale_answers >= 0 else read_log(self, wait=wait)
+
+    monkeypatch.setattr(SinkTopics, "control", answer_late)
+    assert isinstance(sink.commit(*work), Done)
+    stale_answers = timeouts.TIMES
+    with pytest.raises(RefusedError, match="doesn't exist any more"):
+        sink.commit(*work)
 
 
 def committed_now(kafka: str, sink: Any) -> list[Any]:
