@@ -299,5 +299,5 @@ def _shared_cluster(
         SharedSpec,
         {**attributes, **({} if chosen_clusters is None else {"clusters": chosen_clusters})},
     )
-    mistakes += client_mistakes(section_of(clusters, name), ("clusters", name))
+    mistakes += client_mistakes(section_of(clusters, name), ("clusters", name), shared=True)
     return (None if shared is None else shared.clusters[name]), mistakes

@@ -11,7 +11,7 @@ from pydantic import BaseModel, ValidationError
 
 from windrow.ingest.config.cluster import ClusterSpec
 from windrow.ingest.errors import SpecError, SpecMistakesError, format_count
-from windrow.ingest.kafka.allowed_properties import ALLOWED
+from windrow.ingest.kafka.allowed_properties import ALLOWED, OAUTH
 from windrow.ingest.kafka.client_properties import problems
 from windrow.ingest.settings.document import Document, Mistake, SettingPath, mistake_of
 from windrow.ingest.settings.secrets import FORMS, reference
@@ -31,6 +31,11 @@ _URLS = {"url", "uri", "state"}
 
 _PASSWORD = re.compile(r"://[^/?#@]*:[^/?#@]+@|[?&](ssl)?password=[^&]")
 """The password in a URL of PostgreSQL, which may be among its options."""
+
+_ONLY_SHARED = (
+    "belongs into a windrow.yaml, beside the bootstrap_servers of a cluster there: it may run a"
+    " program or send a secret to a URL, which a pipeline's file can't. Name that cluster here"
+)
 
 _SHOWN_MAX = 50
 """The most mistakes in one message."""
@@ -87,7 +92,11 @@ def validate(model: type[M], values: Mapping[str, Any]) -> tuple[M | None, list[
 
 
 def client_mistakes(
-    section: Mapping[str, Any], path: SettingPath, above: ClusterSpec | None = None
+    section: Mapping[str, Any],
+    path: SettingPath,
+    above: ClusterSpec | None = None,
+    *,
+    shared: bool = False,
 ) -> list[Mistake]:
     """Mistakes in a section's client properties.
 
@@ -95,11 +104,15 @@ def client_mistakes(
         section: as it was written, with `client`.
         path: the keys that lead to the section in the file.
         above: the named cluster whose properties these override.
+        shared: True in a windrow.yaml. A login by token stands nowhere else: it may run a
+            program, and sends a secret to a URL.
     """
     client: dict[str, Any] = {
         str(name): reference(value) or value
         for name, value in section_of(section, "client").items()
     }
+    if not shared and OAUTH in client:
+        return [Mistake((*path, "client", OAUTH), _ONLY_SHARED)]
     if above is None:
         return [_locate(problem, path, client) for problem in problems(client)]
     # the named cluster is right by itself, so a conflict of both is a mistake here

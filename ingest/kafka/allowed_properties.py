@@ -12,7 +12,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
-Value = str | int | bool
+from windrow.ingest.kafka.oauth import TokenSource
+
+Value = str | int | bool | TokenSource
 Parse = Callable[[object], Value]
 """Returns a value in its own type, or raises a ValueError.
 
@@ -67,6 +69,15 @@ def _choice(*names: str) -> Parse:
     return parse
 
 
+def _mechanism(value: object) -> Value:
+    if str(value).upper() == "GSSAPI":
+        raise ValueError(
+            "can't be GSSAPI: confluent-kafka's wheel is built without Kerberos. Ask for SCRAM,"
+            " OAUTHBEARER or a client's certificate"
+        )
+    return _choice("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER")(value)
+
+
 def _text(value: object) -> Value:
     if not isinstance(value, str) or not value:
         raise ValueError("must be a text that is not empty")
@@ -101,7 +112,7 @@ ALLOWED: Mapping[str, Property] = MappingProxyType(
         "socket.send.buffer.bytes": Property(_integer(0, 100_000_000)),
         "socket.timeout.ms": Property(_integer(1_000, 300_000)),
         # security
-        "sasl.mechanism": Property(_choice("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")),
+        "sasl.mechanism": Property(_mechanism),
         "sasl.password": Property(_text, secret=True),
         "sasl.username": Property(_text),
         "security.protocol": Property(_choice("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")),
@@ -187,6 +198,10 @@ FORCED: Mapping[str, tuple[Value, str]] = MappingProxyType(
 )
 """Values of consumers' properties that can't be changed, with the reasons."""
 
+OAUTH = "oauth"
+"""Key of the login by token among a cluster's client properties (`ingest.settings.logins`)."""
+
+_OAUTH = f"under client.{OAUTH}, of a cluster in a windrow.yaml"
 _NO_CODE = "it makes the client load or run code"
 _NO_TRUST = "it switches a check of the broker's identity off"
 
@@ -238,9 +253,8 @@ REFUSED: Mapping[str, str] = MappingProxyType(
 REFUSED_PREFIXES: Mapping[str, str] = MappingProxyType(
     {
         "sasl.kerberos.": "its values become part of a shell command",
-        "sasl.oauthbearer.": (
-            "token fetching is not offered: its URLs and files would have to be allowed one by one"
-        ),
+        "https.ca.": f"write it as ca, {_OAUTH}",
+        "sasl.oauthbearer.": f"write it {_OAUTH}",
         "ssl.engine.": _NO_CODE,
         "ssl.keystore.certificate.": "write it as ssl.certificate.pem",
         "ssl.keystore.key": "write it as ssl.key.pem",

@@ -25,6 +25,9 @@ A version that pyproject.toml allows has to be named here as well.
 ERROR_CB = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int, ctypes.c_char_p, ctypes.c_void_p)
 """Arguments: the client, the error, the reason, the opaque pointer."""
 
+TOKEN_CB = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p)
+"""Arguments: the client, `sasl.oauthbearer.config`, the opaque pointer."""
+
 LOG_CB = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int, ctypes.c_char_p, ctypes.c_char_p)
 """Arguments: the client, the syslog level, the facility, the line."""
 
@@ -100,6 +103,24 @@ class Api:
         self.conf_set = self._bound("conf_set", integer, pointer, text, text, text, size)
         self.conf_set_error_cb = self._bound("conf_set_error_cb", None, pointer, pointer)
         self.conf_set_log_cb = self._bound("conf_set_log_cb", None, pointer, pointer)
+        self.conf_enable_sasl_queue = self._bound("conf_enable_sasl_queue", None, pointer, integer)
+        self.conf_set_oauthbearer_token_refresh_cb = self._bound(
+            "conf_set_oauthbearer_token_refresh_cb", None, pointer, pointer
+        )
+        self.sasl_background_callbacks_enable = self._bound(
+            "sasl_background_callbacks_enable", pointer, pointer
+        )
+        self.oauthbearer_set_token = self._bound(
+            "oauthbearer_set_token",
+            integer,
+            *(pointer, text, ctypes.c_int64, text),
+            *(ctypes.POINTER(text), size, text, size),
+        )
+        self.oauthbearer_set_token_failure = self._bound(
+            "oauthbearer_set_token_failure", integer, pointer, text
+        )
+        self.error_string = self._bound("error_string", text, pointer)
+        self.error_destroy = self._bound("error_destroy", None, pointer)
         self.new = self._bound("new", pointer, integer, pointer, text, size)
         self.destroy_flags = self._bound("destroy_flags", None, pointer, integer)
         self.name = self._bound("name", text, pointer)

@@ -16,13 +16,26 @@ from windrow.ingest.kafka.allowed_properties import (
     ALLOWED,
     DEFAULTS,
     FORCED,
+    OAUTH,
     REFUSED,
     REFUSED_PREFIXES,
     WHERE_TO_SET,
     Value,
 )
+from windrow.ingest.kafka.oauth import login_properties
 from windrow.ingest.model.source import Isolation
+from windrow.ingest.settings.logins import Login, parse_login
 from windrow.ingest.settings.secrets import InFile, Secret, masked, read
+
+Recipe = Mapping[str, Value | Secret | Login]
+"""Properties with references for secrets, and with the login for tokens."""
+
+_SECRETS = {
+    *(name for name, client_property in ALLOWED.items() if client_property.secret),
+    "sasl.oauthbearer.client.secret",
+    "sasl.oauthbearer.assertion.private.key.pem",
+    "sasl.oauthbearer.assertion.private.key.passphrase",
+}
 
 LOG = logging.getLogger("windrow.librdkafka")
 """Logger of all clients of librdkafka.
@@ -64,7 +77,7 @@ def consumer_recipe(
     user: Mapping[str, object],
     *,
     isolation: Isolation = "read_committed",
-) -> dict[str, Value | Secret]:
+) -> dict[str, Value | Secret | Login]:
     """Properties of a consumer in another process, which reads the secrets (`reveal_secrets`).
 
     Raises:
@@ -81,31 +94,35 @@ def admin_properties(bootstrap: str, user: Mapping[str, object]) -> dict[str, Va
     Raises:
         SpecError: there are `problems`, or a secret isn't where its reference says.
     """
-    chosen = reveal_secrets(dict(DEFAULTS) | _parsed_properties(user))
-    return {"bootstrap.servers": bootstrap} | {
-        name: value for name, value in chosen.items() if not ALLOWED[name].consumer
+    chosen = {
+        name: value
+        for name, value in (dict(DEFAULTS) | _parsed_properties(user)).items()
+        if name == OAUTH or not ALLOWED[name].consumer
     }
+    return {"bootstrap.servers": bootstrap} | reveal_secrets(chosen)
 
 
-def reveal_secrets(recipe: Mapping[str, Value | Secret]) -> dict[str, Value]:
+def reveal_secrets(recipe: Recipe) -> dict[str, Value]:
     """Properties with the secrets that their references name, read in this process.
 
     Raises:
         SpecError: a secret isn't where its reference says.
     """
-    return {
-        name: read(value, name) if isinstance(value, Secret) else value
-        for name, value in recipe.items()
-    }
+    properties = dict[str, Value]()
+    for name, value in recipe.items():
+        if isinstance(value, Login):
+            properties |= login_properties(value)
+        else:
+            properties[name] = read(value, name) if isinstance(value, Secret) else value
+    return properties
 
 
 def scrub(text: str, properties: Mapping[str, Any]) -> str:
     """Removes the secrets that a text of librdkafka might quote."""
-    pairs = properties.items()
-    return masked(text, [str(v) for name, v in pairs if name in ALLOWED and ALLOWED[name].secret])
+    return masked(text, [str(value) for name, value in properties.items() if name in _SECRETS])
 
 
-def _parsed_properties(user: Mapping[str, object]) -> dict[str, Value | Secret]:
+def _parsed_properties(user: Mapping[str, object]) -> dict[str, Value | Secret | Login]:
     mistakes = problems(user)
     if mistakes:
         raise SpecError(
@@ -114,7 +131,11 @@ def _parsed_properties(user: Mapping[str, object]) -> dict[str, Value | Secret]:
             f"Fix them {WHERE_TO_SET}.",
         )
     return {
-        name: value if isinstance(value, Secret) else ALLOWED[name].parse(value)
+        name: parse_login(value)
+        if name == OAUTH
+        else value
+        if isinstance(value, Secret)
+        else ALLOWED[name].parse(value)
         for name, value in user.items()
     }
 
@@ -125,6 +146,12 @@ def _problem(name: str, value: object) -> str | None:
         return (
             f"{name} is always {str(fixed).lower() if isinstance(fixed, bool) else fixed}: {reason}"
         )
+    if name == OAUTH:
+        try:
+            parse_login(value)
+        except ValueError as wrong:
+            return f"{name} {wrong}"
+        return None
     if name in ALLOWED and isinstance(value, Secret):
         return _reference_problem(name, value)
     if name in ALLOWED:
@@ -138,7 +165,7 @@ def _problem(name: str, value: object) -> str | None:
     )
     if refused:
         return f"{name} is refused: {refused}"
-    near = difflib.get_close_matches(name, ALLOWED, n=1)
+    near = difflib.get_close_matches(name, [*ALLOWED, OAUTH], n=1)
     return f"{name} is not among the properties that may be set" + (
         f" (is {near[0]} meant?)" if near else ""
     )
@@ -172,15 +199,24 @@ def _conflicts(user: Mapping[str, object]) -> list[str]:
             conflicts.append(
                 f"{', '.join(names)} would be ignored: security.protocol must be {needed}"
             )
-    missing = [
-        name for name in ("sasl.mechanism", "sasl.username", "sasl.password") if name not in user
-    ]
+    by_token, login = mechanism == "OAUTHBEARER", {"sasl.username", "sasl.password"} & user.keys()
+    needed_names = (OAUTH,) if by_token else ("sasl.username", "sasl.password")
+    missing = [name for name in ("sasl.mechanism", *needed_names) if name not in user]
     # another mechanism is a mistake by itself, and may need neither
     if sasl and missing and mechanism in {"", "PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"}:
         conflicts.append(f"security.protocol asks for SASL and needs {', '.join(missing)} too")
-    if protocol == "SASL_PLAINTEXT" and mechanism == "PLAIN":
+    if sasl and missing and by_token:
         conflicts.append(
-            "sasl.mechanism PLAIN over SASL_PLAINTEXT sends the password in clear text: use"
-            " SASL_SSL, or SCRAM"
+            f"sasl.mechanism OAUTHBEARER needs {OAUTH} too, which says where tokens are from"
+        )
+    if by_token and login:
+        conflicts.append(f"{', '.join(sorted(login))} would be ignored: tokens log in")
+    if OAUTH in user and not by_token:
+        conflicts.append(f"{OAUTH} would be ignored: sasl.mechanism must be OAUTHBEARER")
+    if protocol == "SASL_PLAINTEXT" and mechanism in {"PLAIN", "OAUTHBEARER"}:
+        secret, remedy = ("token", "") if by_token else ("password", ", or SCRAM")
+        conflicts.append(
+            f"sasl.mechanism {mechanism} over SASL_PLAINTEXT sends the {secret} in clear text: use"
+            f" SASL_SSL{remedy}"
         )
     return conflicts

@@ -42,7 +42,7 @@ _LESS_AHEAD: Mapping[str, int] = MappingProxyType(
 def scan_properties(properties: Mapping[str, Value]) -> dict[str, Value]:
     """Properties of a consumer that fetches little ahead, or less if the user chose less."""
     return dict(properties) | {
-        name: min(int(properties[name]), limit) for name, limit in _LESS_AHEAD.items()
+        name: min(int(str(properties[name])), limit) for name, limit in _LESS_AHEAD.items()
     }
 
 

@@ -1,4 +1,4 @@
-"""Secrets by reference: `{env: NAME}` or `{file: PATH}`.
+"""Secrets by reference: `{env: NAME}`, `{file: PATH}` or `{command: [PROGRAM, ...]}`.
 
 Each process that needs the secret reads it. Tasks are pickled on their way to workers,
 and Spark may keep pickles on disk: they hold references, never secrets. Workers import
@@ -9,11 +9,15 @@ from __future__ import annotations
 
 import os
 import re
+import subprocess
+import threading
+import time
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import TypeVar
+from typing import Annotated, Any, TypeVar
 
 import msgspec
+from msgspec import Meta
 
 from windrow.ingest.errors import SpecError
 from windrow.ingest.settings.paths import absolute
@@ -36,10 +40,49 @@ class InFile(msgspec.Struct, frozen=True):
     path: str
 
 
-Secret = InEnvironment | InFile
+class InCommand(msgspec.Struct, frozen=True):
+    """The secret is what a program prints, without its last line break.
+
+    The program runs without a shell, in the process that needs the secret.
+
+    Attributes:
+        arguments: the program and its arguments.
+        variables: names of the environment variables that it gets, besides
+            `_COMMAND_VARIABLES`.
+        lifetime: seconds for which a process keeps the secret before it runs the program
+            again.
+    """
+
+    arguments: tuple[str, ...]
+    variables: tuple[str, ...]
+    lifetime: int
+
+
+class _WrittenCommand(msgspec.Struct, forbid_unknown_fields=True):
+    command: Annotated[tuple[Annotated[str, Meta(min_length=1)], ...], Meta(min_length=1)]
+    env: tuple[str, ...] = ()
+    lifetime_seconds: Annotated[int, Meta(ge=1)] = 300
+
+    def secret(self) -> InCommand:
+        return InCommand(self.command, self.env, self.lifetime_seconds)
+
+
+Secret = InEnvironment | InFile | InCommand
 
 FORMS = "{env: NAME} or {file: PATH}"
-"""The two ways to write a reference."""
+"""The two ways to write a reference in a spec."""
+
+SHARED_FORMS = f"{FORMS}, or {{command: [PROGRAM, ...]}}"
+"""The ways to write a reference in a windrow.yaml."""
+
+_COMMAND_VARIABLES = ("PATH", "HOME", "LANG", "TZ")
+"""Environment variables that each command gets."""
+
+_COMMAND_SECONDS = 30
+"""Timeout of a command."""
+
+_COMMAND_BYTES = 64 * 1024
+"""Most bytes that a command may print."""
 
 _EVERYWHERE = (
     "Have it there, readable, on every machine that windrow runs on: Spark's workers read it"
@@ -49,7 +92,11 @@ _EVERYWHERE = (
 
 def reference(written: object) -> Secret | None:
     """Reads a reference from a mapping; None if it is none."""
-    if not isinstance(written, Mapping) or len(written) != 1:
+    if not isinstance(written, Mapping):
+        return None
+    if "command" in written:
+        return _command(written)
+    if len(written) != 1:
         return None
     [(form, where)] = written.items()
     if not isinstance(where, str) or not where or "\0" in where:
@@ -57,6 +104,13 @@ def reference(written: object) -> Secret | None:
     if form == "env":
         return InEnvironment(where)
     return InFile(where) if form == "file" else None
+
+
+def _command(written: Mapping[str, Any]) -> InCommand | None:
+    try:
+        return msgspec.convert(written, _WrittenCommand).secret()
+    except msgspec.ValidationError:
+        return None
 
 
 def in_folder(secret: T, folder: Path) -> T | InFile:
@@ -68,6 +122,12 @@ def written(value: object) -> object:
     """Writes a setting as YAML has it: a secret as its reference, another value as it is."""
     if isinstance(value, InEnvironment):
         return {"env": value.variable}
+    if isinstance(value, InCommand):
+        return {
+            "command": list(value.arguments),
+            "env": list(value.variables),
+            "lifetime_seconds": value.lifetime,
+        }
     return {"file": value.path} if isinstance(value, InFile) else value
 
 
@@ -83,13 +143,16 @@ def masked(text: str, secrets: Iterable[str], mask: str = "***") -> str:
     return text
 
 
-def read(secret: Secret, setting: str) -> str:
+def read(secret: Secret, setting: str, *, renewed: bool = False) -> str:
     """Reads the secret, in this process, now.
 
-    `setting`: its name, for errors.
+    Args:
+        secret: its reference.
+        setting: its name, for errors.
+        renewed: True if a program runs again, though what it printed is still kept.
 
     Raises:
-        SpecError: the variable isn't set, or the file can't be read.
+        SpecError: the variable isn't set, the file can't be read, or the program fails.
     """
     if isinstance(secret, InEnvironment):
         value = os.environ.get(secret.variable)
@@ -101,6 +164,8 @@ def read(secret: Secret, setting: str) -> str:
                 "Set it wherever windrow runs, for Spark's workers too: they read it themselves.",
             )
         return value
+    if isinstance(secret, InCommand):
+        return _COMMANDS.read(secret, setting, renewed=renewed)
     try:
         value = Path(secret.path).read_text(encoding="utf-8").rstrip("\r\n")
     except (OSError, UnicodeDecodeError) as error:
@@ -115,3 +180,63 @@ def read(secret: Secret, setting: str) -> str:
             f"the file {secret.path}, which {setting} refers to, is empty", "spec", _EVERYWHERE
         )
     return value
+
+
+class _Commands:
+    """What this process's commands printed, each for its lifetime."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._kept: dict[InCommand, tuple[str, float]] = {}
+
+    def read(self, secret: InCommand, setting: str, *, renewed: bool) -> str:
+        # Locked while the program runs, so that several clients wait for one run.
+        with self._lock:
+            value, deadline = self._kept.get(secret, ("", 0.0))
+            if renewed or time.monotonic() >= deadline:
+                value = _printed(secret, setting)
+                self._kept[secret] = value, time.monotonic() + secret.lifetime
+            return value
+
+
+_COMMANDS = _Commands()
+
+
+def _printed(secret: InCommand, setting: str) -> str:
+    """Runs a command and returns what it printed.
+
+    Raises:
+        SpecError: it fails; the text quotes nothing that it printed.
+    """
+    program = secret.arguments[0]
+    names = {*_COMMAND_VARIABLES, *secret.variables}
+    try:
+        done = subprocess.run(
+            secret.arguments,
+            env={name: os.environ[name] for name in names & os.environ.keys()},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            timeout=_COMMAND_SECONDS,
+            check=True,
+        )
+        value = done.stdout.decode().rstrip("\r\n")
+    except OSError as error:
+        reason = error.strerror or "it can't be started"
+    except subprocess.TimeoutExpired:
+        reason = f"it took longer than {_COMMAND_SECONDS} s"
+    except subprocess.CalledProcessError as error:
+        reason = f"it ended with code {error.returncode}"
+    except UnicodeDecodeError:
+        reason = "it printed no text"
+    else:
+        if value and len(done.stdout) <= _COMMAND_BYTES:
+            return value
+        reason = f"it printed more than {_COMMAND_BYTES} bytes" if value else "it printed nothing"
+    raise SpecError(
+        f"the program {program}, which {setting} refers to, gave no secret: {reason}",
+        "spec",
+        "Run it by hand on this machine. It runs without a shell, with the environment variables"
+        f" {', '.join(sorted(names))} alone: name others by env, beside command. Spark's workers"
+        " run it themselves, and need it too.",
+    )

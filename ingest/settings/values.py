@@ -30,6 +30,7 @@ from windrow.ingest.errors import GridError
 from windrow.ingest.model.boundary import instant
 from windrow.ingest.model.instants import parse_instant, to_utc
 from windrow.ingest.settings.document import SENTENCE, SettingPath, suggest
+from windrow.ingest.settings.logins import Login, parse_login, to_mapping
 from windrow.ingest.settings.paths import home, is_url
 from windrow.ingest.settings.secrets import FORMS, Secret, reference, written
 
@@ -263,6 +264,16 @@ def _scalar_or_secret(value: object) -> object:
     return _or_reference(value, scalar, "a text, a number, true or false")
 
 
+def _client_value(value: object) -> object:
+    """Validates the value of a client's property: a scalar, a reference, or a login by token."""
+    is_login = isinstance(value, Login) or (isinstance(value, Mapping) and "method" in value)
+    return parse_login(value) if is_login else _scalar_or_secret(value)
+
+
+def _written_client_value(value: object) -> object:
+    return to_mapping(value) if isinstance(value, Login) else written(value)
+
+
 def _text_or_secret(value: object) -> object:
     return _or_reference(value, _some_text, "a text")
 
@@ -419,7 +430,23 @@ Password = Annotated[
     Values("a text, `{env: NAME}` or `{file: PATH}`"),
 ]
 ClientProperties = Annotated[
-    Mapping[str, ScalarOrSecret],
+    Mapping[
+        str,
+        Annotated[
+            bool | int | float | str | Secret | Login,
+            PlainValidator(_client_value),
+            PlainSerializer(_written_client_value, when_used="json"),
+            WithJsonSchema(
+                {
+                    "anyOf": [
+                        {"type": ["boolean", "number", "string"]},
+                        {"type": "object", "required": ["method"]},
+                        *_REFERENCES,
+                    ]
+                }
+            ),
+        ],
+    ],
     Values("`{property: value}`; of a secret also `{env: NAME}` or `{file: PATH}`"),
 ]
 Servers = Annotated[TextOrEmpty, AfterValidator(_servers), Values("`host:port,...`")]

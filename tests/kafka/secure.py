@@ -1,5 +1,6 @@
-"""A real broker that asks for TLS and a login on a second port, and for a client's certificate
-on a third one; on the first one it listens in clear.
+"""A real broker whose ports ask for TLS and a login, a client's certificate, or a token.
+
+The first port listens in clear.
 """
 
 from __future__ import annotations
@@ -7,35 +8,48 @@ from __future__ import annotations
 from pathlib import Path
 
 from tests.kafka.listener import TLS
+from tests.kafka.tokens import AUDIENCE, TokenIssuer
 from windrow.ingest.kafka.embedded.server import EmbeddedBroker, free_port
 
 PASSWORD = "C4nary-correct-horse"
+SESSION_MS = 3_000
+"""Most milliseconds until a client that logged in by a token has to show a valid one again."""
 
 
 class SecureBroker(EmbeddedBroker):
-    """One that listens on two more ports.
+    """A broker that listens on three more ports.
 
-    `secure`: where it asks for TLS, and SCRAM or a password. `mutual`: where it asks for TLS
-    and a client's certificate, which must be the one of `tls/broker.pem`.
+    Attributes:
+        secure: address that asks for TLS, and SCRAM or a password.
+        mutual: address that asks for TLS and a client's certificate, which must be the one
+            of `tls/broker.pem`.
+        bearer: address that asks for TLS and a token of `tokens`.
+        tokens: the issuer of tokens.
     """
 
     secure: str
     mutual: str
+    bearer: str
+    tokens: TokenIssuer
 
     def _configure(self) -> None:
         super()._configure()
         port = int(self.bootstrap.rpartition(":")[2])
         secure = free_port(port)
         self.secure = f"127.0.0.1:{secure}"
-        self.mutual = f"127.0.0.1:{free_port(port, secure)}"
+        mutual = free_port(port, secure)
+        self.mutual = f"127.0.0.1:{mutual}"
+        self.bearer = f"127.0.0.1:{free_port(port, secure, mutual)}"
+        self.tokens = TokenIssuer(self._folder)
         pair = self._folder / "pair.pem"
         pair.write_text((TLS / "broker.key.pem").read_text() + (TLS / "broker.pem").read_text())
         config = self._folder / "server.properties"
         text = config.read_text()
+        listeners = f"SECURE://{self.secure},MUTUAL://{self.mutual},BEARER://{self.bearer}"
         for name, more in {
-            "listeners": f"SECURE://{self.secure},MUTUAL://{self.mutual}",
-            "advertised.listeners": f"SECURE://{self.secure},MUTUAL://{self.mutual}",
-            "listener.security.protocol.map": "SECURE:SASL_SSL,MUTUAL:SSL",
+            "listeners": listeners,
+            "advertised.listeners": listeners,
+            "listener.security.protocol.map": "SECURE:SASL_SSL,MUTUAL:SSL,BEARER:SASL_SSL",
         }.items():
             text = text.replace(f"\n{name}=", f"\n{name}={more},")
         login = "org.apache.kafka.common.security.scram.ScramLoginModule required;"
@@ -48,6 +62,18 @@ class SecureBroker(EmbeddedBroker):
             f"ssl.truststore.type=PEM\nssl.truststore.location={TLS / 'broker.pem'}\n"
             "listener.name.mutual.ssl.client.auth=required\nsasl.enabled.mechanisms=SCRAM-SHA-512,PLAIN\n"
             f"listener.name.secure.scram-sha-512.sasl.jaas.config={login}\nlistener.name.secure.plain.sasl.jaas.config={plain}\n"
+            + "".join(
+                f"listener.name.bearer.{name}\n"
+                for name in (
+                    "sasl.enabled.mechanisms=OAUTHBEARER",
+                    f"oauthbearer.connections.max.reauth.ms={SESSION_MS}",
+                    "oauthbearer.sasl.jaas.config=org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule required;",
+                    "oauthbearer.sasl.server.callback.handler.class=org.apache.kafka.common.security.oauthbearer.OAuthBearerValidatorCallbackHandler",
+                    f"oauthbearer.sasl.oauthbearer.jwks.endpoint.url={self.tokens.key_file.as_uri()}",
+                    f"oauthbearer.sasl.oauthbearer.expected.audience={AUDIENCE}",
+                    "oauthbearer.sasl.oauthbearer.clock.skew.seconds=0",
+                )
+            )
         )
 
     def _java(self, arguments: list[str]) -> list[str]:
@@ -56,7 +82,10 @@ class SecureBroker(EmbeddedBroker):
             if "format" in arguments
             else []
         )
-        return super()._java([*arguments, *user])
+        java, *others = super()._java([*arguments, *user])
+        allowed = "-Dorg.apache.kafka.sasl.oauthbearer.allowed"
+        key_file = self.tokens.key_file
+        return [java, f"{allowed}.urls={key_file.as_uri()}", f"{allowed}.files={key_file}", *others]
 
 
 def client(password: object = PASSWORD, ca: Path = TLS / "broker.pem") -> dict[str, object]:

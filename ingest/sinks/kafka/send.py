@@ -117,7 +117,7 @@ class PublishTarget(msgspec.Struct, frozen=True):
             return MessageProducer(client_properties, PATIENCE_SECONDS)
         # librdkafka takes no request timeout above that of the transaction.
         timeout_ms = self.options.timeout // timedelta(milliseconds=1)
-        socket = min(int(self.properties["socket.timeout.ms"]), timeout_ms)
+        socket = min(int(str(self.properties["socket.timeout.ms"])), timeout_ms)
         return TransactionalProducer(
             {
                 **client_properties,

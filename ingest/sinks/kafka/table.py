@@ -15,7 +15,6 @@ from windrow.ingest.model.metadata_columns import DEFAULT
 from windrow.ingest.ports.sink import Capabilities
 from windrow.ingest.registry.client import Registry
 from windrow.ingest.schema.metadata_types import refuse_wrong
-from windrow.ingest.settings.secrets import Secret
 from windrow.ingest.sinks.kafka.control_records import ControlState
 from windrow.ingest.sinks.kafka.control_topic import ControlTopic
 from windrow.ingest.sinks.kafka.encoder import ORIGIN, MessageEncoder, further_headers
@@ -38,7 +37,7 @@ class ClusterConnection(msgspec.Struct, frozen=True):
     """
 
     servers: str
-    client: Mapping[str, str | int | float | bool | Secret] = {}
+    client: Mapping[str, object] = {}
     registry: Registry | None = None
 
 

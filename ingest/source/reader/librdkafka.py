@@ -2,8 +2,9 @@
 
 No Python object is made for a message. confluent-kafka's consumer gives access neither
 to its messages before they are objects nor to the client inside it, so this is a client
-of its own, with the same properties. All callbacks of librdkafka are called while it is
-polled, in the thread that reads.
+of its own, with the same properties. librdkafka calls its callbacks while it is polled, in
+the thread that reads, but for one: it asks for tokens in a thread of its own, so that a
+client that waits for its next split doesn't lose its login.
 """
 
 from __future__ import annotations
@@ -18,17 +19,19 @@ import numpy.typing as npt
 import pyarrow as pa
 from confluent_kafka import KafkaError, KafkaException
 
-from windrow.ingest.errors import BugError
+from windrow.ingest.errors import BugError, WindrowError
 from windrow.ingest.kafka.capi import (
     CONSUMER,
     ERROR_CB,
     LOG_CB,
     TEXT_SIZE,
+    TOKEN_CB,
     Api,
     MessageHead,
     library,
 )
 from windrow.ingest.kafka.client_properties import LOG
+from windrow.ingest.kafka.oauth import TokenSource
 from windrow.ingest.model.boundary import TopicPartition
 from windrow.ingest.native.calling import Compiled
 from windrow.ingest.schema.messages import HEADERS
@@ -101,8 +104,11 @@ class LibrdkafkaFetcher:
         self._expect(start)
         self._on_error = on_error
         # kept, because librdkafka has their addresses
-        self._callbacks = ERROR_CB(self._error), LOG_CB(self._log)
-        self.handle: int | None = self._create(properties)
+        self._token_source: TokenSource | None = properties.get("oauth_cb")
+        self._callbacks = ERROR_CB(self._error), LOG_CB(self._log), TOKEN_CB(self._give_token)
+        self.handle: int | None = self._create(
+            {name: value for name, value in properties.items() if name != "oauth_cb"}
+        )
         api.set_log_queue(self.handle, None)
         api.poll_set_consumer(self.handle)
         self._queue = api.queue_get_consumer(self.handle)
@@ -318,12 +324,43 @@ class LibrdkafkaFetcher:
                 raise KafkaException(KafkaError(code, error_buffer.value.decode(errors="replace")))
         api.conf_set_error_cb(conf, self._callbacks[0])
         api.conf_set_log_cb(conf, self._callbacks[1])
+        if self._token_source is not None:
+            api.conf_set_oauthbearer_token_refresh_cb(conf, self._callbacks[2])
+            api.conf_enable_sasl_queue(conf, 1)
         handle = api.new(CONSUMER, conf, error_buffer, TEXT_SIZE)
         if handle is None:
             raise KafkaException(
                 KafkaError(api.last_error(), error_buffer.value.decode(errors="replace"))
             )
+        if self._token_source is not None:
+            api.sasl_background_callbacks_enable(handle)
         return int(handle)
+
+    def _give_token(self, handle: int, _config: bytes, _opaque: object) -> None:
+        """Gives librdkafka a token, or the reason why there is none; it asks again then.
+
+        Called in librdkafka's own thread.
+        """
+        assert self._token_source is not None, "librdkafka asks only if there is a source"
+        error_buffer = ctypes.create_string_buffer(TEXT_SIZE)
+        try:
+            token, expiry, principal, extensions = self._token_source()
+        except WindrowError as error:
+            self.api.oauthbearer_set_token_failure(handle, error.message.encode())
+            return
+        pairs = [text.encode() for pair in extensions.items() for text in pair]
+        code = self.api.oauthbearer_set_token(
+            handle,
+            token.encode(),
+            round(expiry * 1000),
+            principal.encode(),
+            (ctypes.c_char_p * len(pairs))(*pairs),
+            len(pairs),
+            error_buffer,
+            TEXT_SIZE,
+        )
+        if code != 0:
+            self.api.oauthbearer_set_token_failure(handle, error_buffer.value)
 
     def _check(self, code: int) -> None:
         if code != 0:

@@ -14,11 +14,10 @@ import numpy.typing as npt
 from windrow.ingest.client_cache import keep, take_client
 from windrow.ingest.errors import DataLossError
 from windrow.ingest.kafka.allowed_properties import Value
-from windrow.ingest.kafka.client_properties import reveal_secrets
+from windrow.ingest.kafka.client_properties import Recipe, reveal_secrets
 from windrow.ingest.kafka.identity import IdentityCheck
 from windrow.ingest.model.plan import Split
 from windrow.ingest.ports.reader import ReadPlan, ReadSummary, Take
-from windrow.ingest.settings.secrets import Secret
 from windrow.ingest.source.reader.batches import Gatherer, byte_ends, first_later, header_ends
 from windrow.ingest.source.reader.cursor import Cursor
 from windrow.ingest.source.reader.fetching import Fetching
@@ -101,7 +100,7 @@ class KafkaReader:
     clients.
     """
 
-    properties: Mapping[str, Value | Secret] = field(repr=False)
+    properties: Recipe = field(repr=False)
     plan: ReadPlan
     stall_seconds: float = STALL_SECONDS
     rows_max: int = ROWS_MAX

@@ -1,0 +1,155 @@
+"""Logins by token on a real broker: each client gets a new one before the old one is over."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing, contextmanager
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from tests.contracts.kafka_logs import KafkaCluster
+from tests.contracts.logs import Logs, Sent
+from tests.kafka.listener import TLS
+from tests.kafka.oidc import CLIENT, SECRET, Provider
+from tests.kafka.produce import create_topic
+from tests.kafka.secure import SESSION_MS, SecureBroker
+from tests.kafka.tokens import bearer
+from tests.source.reader.clients import WAYS
+from windrow.ingest.kafka.broker import KafkaBroker
+from windrow.ingest.kafka.client_properties import admin_properties, consumer_properties
+from windrow.ingest.kafka.embedded.server import find_jars
+from windrow.ingest.kafka.producers import ProducerMessage, TransactionalProducer
+from windrow.ingest.source.reader.fetching import Start
+
+pytestmark = pytest.mark.broker
+
+TOKEN_SECONDS = 5
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecureBroker]:
+    with SecureBroker(tmp_path_factory.mktemp("secure"), find_jars()) as server:
+        assert isinstance(server, SecureBroker)
+        yield server
+
+
+@contextmanager
+def reading(
+    fetching: str, server: SecureBroker, user: dict[str, object]
+) -> Iterator[Callable[[], None]]:
+    """A reader; a call sends it a message, and waits for that."""
+    logs = Logs(KafkaCluster(server.bootstrap))
+    tp = logs.partition()
+    errors: list[object] = []
+    with closing(
+        WAYS[fetching](
+            consumer_properties(server.bearer, user), Start(tp.topic, 0, 0, None), errors.append
+        )
+    ) as fetcher:
+
+        def read() -> None:
+            logs.send(tp, Sent(b"value"))
+            deadline = time.monotonic() + 30
+            while not fetcher.poll(10, 1_000).count:
+                assert time.monotonic() < deadline, errors
+
+        yield read
+
+
+@contextmanager
+def producing(server: SecureBroker, user: dict[str, object]) -> Iterator[Callable[[], None]]:
+    """A producer; a call writes a message in a transaction."""
+    topic = create_topic(server.bootstrap, 1)
+    producer = TransactionalProducer(admin_properties(server.bearer, user), f"id-{topic}", 30)
+    producer.fence(topic)
+
+    def write() -> None:
+        producer.begin()
+        producer.write(topic, [ProducerMessage(None, b"value", ())])
+        producer.commit()
+
+    yield write
+    producer.leave()
+
+
+@contextmanager
+def asking(server: SecureBroker, user: dict[str, object]) -> Iterator[Callable[[], None]]:
+    """A driver, which asks for topics now and then, and is idle in between."""
+    broker = KafkaBroker(server.bearer, user)
+    yield lambda: list(map(len, [broker.names()])) and None
+
+
+CLIENTS = {
+    **{f"reads with {name}": partial(reading, name) for name in WAYS},
+    "writes": producing,
+    "asks": asking,
+}
+
+
+def test_clients_go_on_after_their_first_token(server: SecureBroker, tmp_path: Path) -> None:
+    """A client that was idle until its first token was over works on, by the file's new one."""
+    file = tmp_path / "token"
+    user = bearer(method="token", token={"file": str(file)})
+    with server.tokens.renewing(file, TOKEN_SECONDS), ExitStack() as stack:
+        uses = [stack.enter_context(client(server, user)) for client in CLIENTS.values()]
+        for use in uses:
+            use()
+        over = time.monotonic() + TOKEN_SECONDS + SESSION_MS / 1000
+        wait_until(lambda: time.monotonic() > over)
+        for use in uses:
+            use()
+
+
+@pytest.fixture(scope="module")
+def provider(server: SecureBroker) -> Iterator[Provider]:
+    """A provider whose tokens the broker believes."""
+    with Provider(server.tokens, TOKEN_SECONDS).running() as provider:
+        yield provider
+
+
+@pytest.mark.parametrize("by", ["secret", "assertion"])
+def test_librdkafka_renews_the_tokens_of_a_provider(
+    by: str,
+    server: SecureBroker,
+    provider: Provider,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Clients log in by OpenID Connect, and again before each token is over."""
+    (tmp_path / "key.pem").write_bytes(provider.assertion_key.as_pem(private=True))
+    monkeypatch.setenv("CLIENT_SECRET", SECRET)
+    how = {
+        "secret": {
+            "client_id": CLIENT,
+            "client_secret": {"env": "CLIENT_SECRET"},
+            "scope": "kafka",
+        },
+        "assertion": {
+            "assertion": {
+                "key": {"file": str(tmp_path / "key.pem")},
+                "algorithm": "ES256",
+                "issuer": CLIENT,
+                "subject": "reader",
+                "audience": provider.token_url,
+            }
+        },
+    }[by]
+    user = bearer(method="oidc", token_url=provider.token_url, ca=str(TLS / "broker.pem"), **how)
+    with ExitStack() as stack:
+        uses = [stack.enter_context(client(server, user)) for client in CLIENTS.values()]
+        over = time.monotonic() + TOKEN_SECONDS + SESSION_MS / 1000
+        for use in uses:
+            use()
+        wait_until(lambda: time.monotonic() > over)
+        for use in uses:
+            use()
+
+
+def wait_until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
