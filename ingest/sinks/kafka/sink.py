@@ -206,11 +206,11 @@ class KafkaSink(KafkaTable):
         A broker that has just started may not know the topic yet.
         """
 
-        def find_missing(names: Sequence[str]) -> Sequence[str]:
+        def find_missing(names: Sequence[str]) -> list[str]:
             return [name for name in names if self.control.read() is None]
 
         control = self.control.read()
-        if control is None and not confirm((self.control.name,), find_missing, time.sleep):
+        if control is None and not confirm([self.control.name], find_missing, time.sleep):
             return self.control.read()
         return control
 
