@@ -47,12 +47,16 @@ class Report(msgspec.Struct, frozen=True):
                 " agree"
             )
         parts = []
-        for name in ("lost", "duplicated", "invented", "out_of_order"):
-            positions: tuple[MessagePosition, ...] = getattr(self, name)
+        for damage, positions in (
+            ("lost", self.missing),
+            ("duplicated", self.duplicated),
+            ("invented", self.invented),
+            ("out of order", self.out_of_order),
+        ):
             if positions:
                 shown = ", ".join(f"{tp}@{offset}" for tp, offset in positions[:5])
                 parts.append(
-                    f"{len(positions)} {name.replace('_', ' ')}: {shown}"
+                    f"{len(positions)} {damage}: {shown}"
                     + (" ..." if len(positions) > 5 else "")
                 )
         return "; ".join([*parts, *self.receipts[:5], *self.accounting[:5]])

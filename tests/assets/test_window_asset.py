@@ -218,7 +218,7 @@ def test_the_check_asks_where_windows_are_cut(
         )
         return msgspec.structs.replace(second, plan=plan, digest=plan.digest)
 
-    assert gaps([first, receipt_starting(how="clamped", leader_epoch=99)]) == []
+    assert gaps([first, receipt_starting(origin="clamped", leader_epoch=99)]) == []
     replaced = msgspec.structs.replace(
         receipt_starting(offset=start.marks[0].offset + 1), generation=1
     )

@@ -390,7 +390,7 @@ def test_a_receipt_that_is_held_back_is_not_lost() -> None:
         wait_until_decided=decide,
         identity="kafka:orders",
     )
-    ledger = SimpleNamespace(written=lambda _: "a copy")
+    ledger = SimpleNamespace(recorded_text=lambda _: "a copy")
     pipeline: Any = SimpleNamespace(sink=sink, ledger=ledger)
     refuse_lost_receipt(pipeline, hour(0))
     sink.wait_until_decided = lambda: looks.extend([None, None])

@@ -245,9 +245,9 @@ def several(*rows: tuple[int, int, str]) -> pa.Table:
     ("rows", "kind"),
     [
         ([(0, 0, "a"), (0, 1, "b"), (1, 0, "c")], None),
-        ([(0, 0, "a"), (1, 0, "c")], "lost"),
-        ([(0, 1, "b"), (1, 0, "c")], "lost"),
-        ([(0, 0, "a"), (0, 1, "b")], "lost"),
+        ([(0, 0, "a"), (1, 0, "c")], "missing"),
+        ([(0, 1, "b"), (1, 0, "c")], "missing"),
+        ([(0, 0, "a"), (0, 1, "b")], "missing"),
         ([(0, 0, "a"), (0, 1, "b"), (0, 1, "b"), (1, 0, "c")], "duplicated"),
         ([(0, 0, "a"), (0, 1, "b"), (0, 2, "x"), (1, 0, "c")], "invented"),
         ([(0, 0, "b"), (0, 1, "a"), (1, 0, "c")], "invented"),
@@ -262,7 +262,7 @@ def test_rows_of_one_message_are_told_apart_by_their_ordinal(
     produced = {TopicPartition(TOPIC.topic, 0): {0: ("a", "b"), 1: ("c",)}}
     report = check(produced, [several(*rows)], [], [], "word", DEFAULT | {"ordinal": "n"})
     assert [
-        name for name in ("lost", "duplicated", "invented", "out_of_order") if getattr(report, name)
+        name for name in ("missing", "duplicated", "invented", "out_of_order") if getattr(report, name)
     ] == ([kind] if kind else [])
 
 
@@ -277,7 +277,7 @@ def test_nothing_is_wrong(numbers: range) -> None:
 @pytest.mark.parametrize(
     ("damage", "kind"),
     [
-        (drop_row, "lost"),
+        (drop_row, "missing"),
         (repeat_piece, "duplicated"),
         (row_and_dead_letter, "duplicated"),
         (unknown_offset, "invented"),

@@ -288,7 +288,7 @@ def _late_is_in_time(self: Any) -> None:
 
 
 def _no_tombstones(self: Any) -> list[Any]:
-    return [self.place.table]
+    return [self.location.table]
 
 
 @pytest.mark.parametrize(

@@ -41,7 +41,7 @@ _QUESTIONS = {
     "log_starts",
     "stable_ends",
     "ends",
-    "committed",
+    "committed_offsets",
     "first_at_or_after",
     "stamps",
 }
@@ -179,10 +179,10 @@ def test_a_group_that_goes_on_meanwhile_is_followed() -> None:
 
     class Following(Busy):
         def _count(self, question: str) -> None:
-            if question == "committed":
+            if question == "committed_offsets":
                 self.arrival = len(self.requests)
             super()._count(question)
-            if question == "committed":
+            if question == "committed_offsets":
                 self.commit_group("g", {T0: WRITTEN + 1, NEW: 3})
 
     marks = started(Following(-1), GroupOffsets("g"))

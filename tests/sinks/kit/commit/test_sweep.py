@@ -323,5 +323,5 @@ def test_what_is_committed_while_a_sweep_looks_is_not_listed() -> None:
         )
 
     store: Any = SimpleNamespace(reading=reading)
-    files: Any = SimpleNamespace(older=older)
+    files: Any = SimpleNamespace(written_until=older)
     assert orphans(store, files, 0) == {"old": 0}
