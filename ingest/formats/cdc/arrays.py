@@ -75,7 +75,7 @@ def keep_rows(decoded: Decoded, row_mask: npt.NDArray[np.bool_]) -> Decoded:
 
 
 def matching_items(lists: pa.ListArray, others: pa.ListArray) -> pa.Array:
-    """Returns, for each item of `lists`, the item at the same place of `others`.
+    """Returns the items of `others` that are at the same places as the items of `lists`.
 
     An item is null where the other list is null or empty. Any other pair of lists must have
     the same length.

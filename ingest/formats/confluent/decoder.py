@@ -95,7 +95,7 @@ class Payloads(Protocol):
     def misfits(
         self, schema: WriterSchema, path: Sequence[int], columns: Columns, document: Any
     ) -> dict[str, str]:
-        """Returns, by name, why columns can't be read from the schema's fields of their names.
+        """Returns why columns can't be read from the schema's fields of their names, by name.
 
         Columns without a field are left out.
 

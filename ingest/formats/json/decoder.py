@@ -52,7 +52,7 @@ class JsonEncoding:
         )
 
     def misfits(self, columns: Columns, document: Mapping[str, Any]) -> dict[str, str]:
-        """Returns, by name, why columns can't take values of the types in a document.
+        """Returns why columns can't take values of the types in a document, by name.
 
         A value of a right type that is refused for another reason is no misfit.
 

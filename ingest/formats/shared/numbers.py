@@ -44,7 +44,7 @@ _LEAST_POWER, _MOST_POWER = -325, 308
 
 
 def _power_of_five(power: int) -> int:
-    """Returns the highest 128 bits of 5**power, of which the first is 1.
+    """Returns the highest 128 bits of 5**power; the first bit is 1.
 
     They are truncated; for a negative power they are rounded up. Lemire's proof requires
     this.
