@@ -28,7 +28,7 @@ def metadata_fields(metadata: Mapping[str, str]) -> list[pa.Field]:
     """Returns the fields of metadata columns, in the table's order.
 
     Args:
-        metadata: the column of each kind of metadata.
+        metadata: the names of the columns, by kind of metadata.
     """
     return [
         pa.field(metadata[name], kind, nullable=name not in ALWAYS)

@@ -85,7 +85,7 @@ class CodeReference:
 
     @property
     def path(self) -> Path:
-        """Path of the file, which starts with the spec's folder."""
+        """Path of the file; a relative one is resolved against the spec's folder."""
         return self.folder / self.file_or_module
 
     def content(self) -> bytes:

@@ -250,8 +250,8 @@ class ChangeMetadata:
 def is_called_after(topic: str, table: str) -> bool:
     """Returns whether the last part of a topic's name is a table's name.
 
-    Characters other than letters and digits count as equal, because a tool replaces
-    characters that a topic's name can't have.
+    Case doesn't matter. Characters other than letters and digits count as equal, because a
+    tool replaces characters that a topic's name can't have.
     """
     name, of_table = (
         re.sub(r"[^a-z0-9]+", "_", text.lower()).strip("_") for text in (topic, table)

@@ -134,8 +134,8 @@ def _fields(schemas: list[object], reading: Reading) -> Iterator[tuple[str, Read
 def _reading_by_name(schema: dict[str, Any], reading: Reading) -> Reading:
     """Returns the rules for reading a value, without the values inside it.
 
-    The schema's type and name give the rules. A decimal of type `bytes` is base64; a decimal
-    that is a text or a number is written as digits.
+    The schema's type and name give the rules. A decimal of Kafka Connect is base64; a text or
+    a number is written as digits.
     """
     kind, name = str(schema.get("type")), schema.get("name")
     if name == CONNECT_DECIMAL:
