@@ -80,9 +80,9 @@ class ComposedDecoder:
         """The model's columns.
 
         Raises:
-            SpecError: the value's columns aren't its part of the model, the value
-                shares a column with the key that can't be compared, or a header's
-                column is neither String nor Binary.
+            SpecError: the value's columns aren't its part of the model; key and value share
+                a column that can't be compared; a header's column is neither String nor
+                Binary, or has aliases or a default.
             BugError: the key's format gives other columns than it was asked for.
         """
         all_columns = Columns.of(load_model(self.model))

@@ -55,7 +55,7 @@ class KeySection(Section):
     """
 
     by_schema: ClassVar[bool] = False
-    """See `Part.by_schema`."""
+    """Whether messages have a writer's schema; see `Part.by_schema`."""
 
     format: str = Field(description=KEYS)
     fields: Annotated[tuple[Text, ...], Field(min_length=1), Values("a list of columns")] = Field(
@@ -139,7 +139,7 @@ class FormatSection(Section):
     """
 
     by_schema: ClassVar[bool] = False
-    """See `Part.by_schema`."""
+    """Whether messages have a writer's schema; see `Part.by_schema`."""
 
     format: str = Field(description=VALUES)
     schema_: SchemaReference | None = Field(

@@ -111,8 +111,8 @@ def dead_columns(
 ) -> list[pa.Array]:
     """Returns the columns of dead letters.
 
-    They are the default metadata columns, the other parts of the messages, the reasons (the
-    columns of `REASONS`), the attempt, the generation and the pipeline.
+    First come the default metadata columns, then the other parts of the messages, then the
+    reasons (the columns of `REASONS`). Last are the attempt, the generation and the pipeline.
     """
     message_columns = [
         messages[c] for c in ("timestamp_type", "key", "value", "headers", "leader_epoch")

@@ -1,9 +1,14 @@
 """Functions that read a value that is neither array nor map, and write its entry. Compiled.
 
-For each function that scans a value, `pos` is the index of the value's first byte and at most
-`end`, and `row` is the place of the value's instruction. The function returns the index after
-the value, or -1 if the message isn't taken; and the index of the next entry. `node` is
-negative if no column is for the value; then the value is only checked.
+The functions that scan a value share their arguments:
+
+- `pos`: the index of the value's first byte, at most `end`.
+- `row`: the place of the value's instruction.
+- `node`: the node of the value. It is negative if no column is for the value; then the value is
+  only checked.
+
+They return the index after the value, or -1 if the message isn't taken; and the index of the
+next entry.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
 It executes a program (`program.py`), and writes the values as entries (`shared/entries.py`). It
 leaves every message that it isn't certain about to the strict decoder. It is a loop over
-instructions, and never recursive. It reads each byte a bounded number of times, because each
-item of a block has at least one byte, and a type without bytes has no instruction.
+instructions, and never recursive. It reads each byte a bounded number of times: each item of a
+block has at least one byte, and a type without bytes has no instruction.
 
 The state of a message being scanned:
 

@@ -58,7 +58,13 @@ class PrimitiveType(msgspec.Struct, frozen=True):
 
 
 class FixedType(msgspec.Struct, frozen=True):
-    """Type of values that always have `size` bytes."""
+    """Type of values that always have the same number of bytes.
+
+    Attributes:
+        name: the full name.
+        size: the number of bytes.
+        logical: the logical type.
+    """
 
     name: str
     size: int

@@ -28,9 +28,9 @@ FREE, SHARE, MOST = 1 << 16, 32, 1 << 28
 Key, headers and envelope are repeated for each row except the first. The repetitions may take
 `FREE` bytes plus `SHARE` bytes for each byte of the message, but at most `MOST`.
 
-So the rows of a batch fit into Arrow arrays, and an array of texts holds 2 GB. A batch has
-16 MB and a last message. Its most expensive messages have some 900 bytes, and their rows take
-1.7 GB.
+So the rows of a batch fit into an Arrow array of texts, which holds 2 GB. The worst case is a
+batch of messages of some 900 bytes, made to be as expensive as possible. A batch has 16 MB and
+its last message; its rows take 1.7 GB then.
 """
 
 

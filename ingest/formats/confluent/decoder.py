@@ -1,9 +1,11 @@
 """Decoder of messages that name the schemas they were written with.
 
 `ConfluentDecoder` holds the settings of a spec and the schemas that the driver got from the
-registry. When it is opened, it makes a `FramedBatchDecoder`, which groups the messages of a
-batch by their frames, decodes each group with the batch decoder for its frame, and sorts the
-rows by message.
+registry. When it is opened, it makes a `FramedBatchDecoder`, which decodes a batch in three steps:
+
+1. It groups the messages by their frames.
+2. It decodes each group with the batch decoder for the group's frame.
+3. It sorts the rows by message.
 """
 
 from __future__ import annotations
@@ -74,7 +76,7 @@ class Payloads(Protocol):
 
     @property
     def paths(self) -> bool:
-        """Returns whether frames have a path."""
+        """Whether frames have a path."""
 
     def check(self, columns: Columns, /) -> None:
         """Refuses columns that can't be read from any schema.

@@ -104,8 +104,8 @@ def quoted_end(data, pos, end, quote, escape):
 def value(data, pos, end, doubled_quotes, node, index, fields, entries, entry):
     """Reads the field from `pos` to `end` as a value of its column, and writes its entry.
 
-    The entry of a text has the text's index in the bytes (upper half), its length with each
-    doubled quote counted once, and whether it has doubled quotes (lowest bit).
+    The entry of a text has the text's index in the bytes (upper half), its length, and whether
+    it has doubled quotes (lowest bit). A doubled quote has the length 1.
 
     Returns:
         Whether the field certainly is a value of the column; and the index of the next

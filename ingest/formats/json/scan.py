@@ -2,11 +2,15 @@
 
 It is never recursive.
 
-A message is taken if it is one object in UTF-8 by the grammar of RFC 8259, if none of its
-objects has a key twice, and if each value has exactly its column's type. Some formats also
-take a bare value as the only column. If the pass isn't certain (a number of 20 digits, a
-decimal with an exponent, two keys with the same hash), it leaves the message to the strict
-decoder.
+A message is taken if all of this is certain:
+
+- It is one object in UTF-8 by the grammar of RFC 8259. Some formats also take a bare value as
+  the only column.
+- None of its objects has a key twice.
+- Each value has exactly its column's type.
+
+The pass leaves any other message to the strict decoder, for instance one with a number of 20
+digits, a decimal with an exponent, or two keys with the same hash.
 
 Each byte is read a bounded number of times, in any message: fields are found by the hashes of
 their names, and the search for an equal key gives up after `MOST_PROBES` steps.
@@ -183,7 +187,7 @@ def open_frame(bracket, pos, node, index, frame, tables, state, entries):
     """Opens an object or array of a node; returns whether the node takes it.
 
     The place `frame` must be free. If the node takes the object or array as a text, the
-    node is stored as `TEXT_NODE`, and the members are skipped like fields without a column.
+    node is stored as `TEXT_NODE`. The members are then skipped like fields without a column.
     A list or a map has no entry yet, because its length is only known at its end.
     """
     state[frame + TEXT_NODE] = UNKNOWN
@@ -326,8 +330,8 @@ def read_field(data, pos, end, frame, names, room, others, tables, state, keys):
     """Reads the name of a struct's field, whose first character is at `pos`.
 
     The frame's node must be a struct. The name is first compared with the field that came
-    here last time, so that messages with the same order of fields need no search. A field
-    that this object already had isn't certain (`SEEN`).
+    here last time. So messages with the same order of fields need no search. A field that
+    this object already had isn't certain (`SEEN`).
 
     Returns:
         The index after the closing quote, or -1; and the field's node, or `UNKNOWN` if no

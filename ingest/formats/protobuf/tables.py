@@ -1,9 +1,8 @@
 """Tables of numbers that tell the compiled pass how to read messages of a type.
 
-There is one table for each pair of a message type and a struct that its fields are read into,
-and one for each message type that no column is for. Fields that no column is for are checked as
-strictly as other fields, because Protobuf's library refuses the whole message for a mistake in
-such a field.
+There is one table for each pair of a message type and a struct that its fields are read into.
+Each message type that no column is for also has a table. Its fields are checked as strictly as
+other fields, because Protobuf's library refuses the whole message for a mistake in them.
 """
 
 from __future__ import annotations
@@ -163,8 +162,8 @@ FRAME_TABLE, FRAME_END, FRAME_INDEX, FRAME_BITS, FRAME_PARENT, FRAME_LENGTHS, FR
 ITEMS = FRAMES + FRAME * MAX_DEPTH
 """Place in the state, after the frames, of three numbers for each space.
 
-First is the present number of items of each space, then the number before the message, then the
-number before the open list of the space. The items of space 0 are the rows.
+First is the present number of items of each space. Then comes the number before the message, and
+last the number before the open list of the space. The items of space 0 are the rows.
 """
 
 NOBODY = -1
@@ -184,7 +183,10 @@ _DENSE_BELOW = 1024
 _WIDEST_ENUM = 4096
 """Largest range of an enum's numbers for which the enum gets a table."""
 NO_VALUE = -(1 << 63)
-"""Entry of an enum's table for a number without a symbol."""
+"""Entry of an enum's table for a number without a symbol.
+
+It also replaces the default of a field if the column can't hold the default.
+"""
 _WIRES = {SIZED: 2, FIXED32: 5, SFIXED32: 5, FLOAT: 5, FIXED64: 1, SFIXED64: 1, DOUBLE: 1}
 _KINDS = {
     "double": DOUBLE,
@@ -400,8 +402,8 @@ class _TableWriter:
     def _bit(descriptor: Any, node: Node | None, type_state: _Type) -> int:
         """Returns the bit of a field that the pass takes only once, or 0.
 
-        A second message would have to be merged into the first one, and a second member of a
-        oneof would have to replace the first one. Only the strict decoder does this.
+        Only the strict decoder merges a second message into the first one, and replaces the
+        first member of a oneof with the second one.
         """
         group = descriptor.containing_oneof
         if (

@@ -2,9 +2,8 @@
 
 An entry is (node, index in its space) and a value of 64 bits. Entries are in the order of
 the values in the messages. A wide decimal has two entries: the second one holds its upper
-64 bits. The lower half of the value of a string, list or map is its length, times two,
-plus a bit that each format uses in its own way. Each format also uses the upper half in
-its own way.
+64 bits. The value of a string, list or map holds its length, times two, in the lower half.
+The lowest bit and the upper half are for the format's own use.
 """
 
 from __future__ import annotations

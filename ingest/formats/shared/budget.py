@@ -1,7 +1,7 @@
 """Budget of one message: the memory that its items may take in the columns.
 
-An item of a list or map may be one byte in the message and many values in the columns, such
-as a null struct of a hundred fields. Each item costs the memory of its values. A message
+An item of a list or map may be one byte in the message and many values in the columns. An
+example is a null struct of a hundred fields. Each item costs the memory of its values. A message
 whose items cost more than the budget is refused, or is left to a decoder that needs less
 memory.
 """

@@ -19,7 +19,7 @@ _QUOTE, _ZULU = b'"Z'
 
 _U = np.uint64
 _MOST_TENS = MOST_DIGITS
-"""The largest power of ten that 64 bits hold."""
+"""Exponent of the largest power of ten that fits in 64 bits."""
 _FURTHEST = _U(MAX_MICROS)
 """Largest distance of a timestamp from 1970, in microseconds."""
 

@@ -22,7 +22,7 @@ from windrow.ingest.schema.dtypes import EPOCH_UNITS
 INTEGER, FLOAT64, FLOAT32, DECIMAL, WIDE, EPOCH, INSTANT, DAY, BOOL, TEXT, STRUCT, LIST, MAP = (
     range(13)
 )
-"""Kinds of nodes.
+"""Kinds of nodes. Their order matters, because passes compare their numbers.
 
 A `DECIMAL` has at most 18 digits, which fit in 64 bits. A decimal of more digits is `WIDE`.
 An `EPOCH` is a timestamp that is a number; an `INSTANT` is one that is a text.
