@@ -61,10 +61,10 @@ class ComposedDecoder:
             equal.
         headers: pairs of a column and the header that it comes from.
         part: the columns of the model that the value has.
-        primary_key: the columns by which rows are deleted from the table; empty if the
-            table is append-only. If all of them come from the key, a message without a
-            value deletes the row of its key, and its headers aren't read. Otherwise the
-            value's decoder decides about such a message.
+        primary_key: the columns by which rows are deleted from the table; empty if no rows
+            are deleted. If all of them come from the key, a message without a value
+            deletes the row of its key, and its headers aren't read. Otherwise the value's
+            decoder decides about such a message.
     """
 
     model: ModelReference
@@ -276,7 +276,7 @@ class _BatchComposer:
         headers: Sequence[tuple[str, str]],
         primary_key: Sequence[str],
     ) -> None:
-        """Opens no decoder: both are open already.
+        """Takes decoders that are open already.
 
         Args:
             schema: the schema of all columns.

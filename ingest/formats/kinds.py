@@ -62,9 +62,9 @@ def make_decoder(
     Args:
         section: the section of the spec.
         folder: the spec's folder.
-        primary_key: the columns by which rows are deleted from the table; empty if the
-            table is append-only. Change events delete rows. A message without a value
-            deletes a row if its key has all of these columns.
+        primary_key: the columns by which rows are deleted from the table; empty if no rows
+            are deleted. Change events delete rows. A message without a value deletes a row
+            if its key has all of these columns.
         keeps: whether the table can keep the old values of columns that a change event
             leaves out.
 

@@ -40,8 +40,9 @@ class ChangeDecoder:
         of_envelope: pairs of a column of `part` that isn't in the row, and its path in the
             envelope.
         included: the tables whose rows are wanted.
-        primary_key: the columns by which rows are deleted from the table. None if the table
-            is append-only; then a deletion also becomes a row, with the deleted values.
+        primary_key: the columns by which rows are deleted from the table. None if no rows
+            are deleted, as in an append-only table. Then a deletion becomes a row with the
+            deleted values.
         unavailable: what happens to values that a change left unchanged and that the
             message doesn't have. None for `keep` if `keeps` is true, else for `dead`.
         keeps: whether the table can keep its own values for unchanged values.

@@ -1,7 +1,7 @@
 """Decoder of messages that name the schemas they were written with.
 
 `ConfluentDecoder` holds the settings of a spec and the schemas that the driver got from the
-registry. When it is opened, it makes a `FramedBatchDecoder`, which decodes a batch in three steps:
+registry. Opening it makes a `FramedBatchDecoder`, which decodes a batch in three steps:
 
 1. It groups the messages by their frames.
 2. It decodes each group with the batch decoder for the group's frame.
@@ -232,7 +232,7 @@ class ConfluentDecoder:
         )
 
     def schema_ids(self, messages: pa.RecordBatch, _stages: pa.StringArray) -> pa.StringArray:
-        """Reads the schema ids from the frames. The stage that refused a message has no effect."""
+        """Reads the schema id of each message from its frame, for every stage."""
         return schema_ids(messages, self.subjects.header, paths=self.payloads.paths)
 
     def open(self) -> Decode:
@@ -322,8 +322,8 @@ class FramedBatchDecoder:
         """Returns the verdict on each message.
 
         Raises:
-            WindrowError: the registry didn't answer; or it doesn't know an id, and the spec
-                has `unknown_id: fail`.
+            WindrowError: the registry didn't answer; it doesn't know an id, and the spec has
+                `unknown_id: fail`; or it doesn't know more than `_MOST_UNKNOWN` ids.
         """
         framed = frames_of(
             messages, self._decoder.subjects.header, paths=self._decoder.payloads.paths

@@ -1,7 +1,7 @@
 """Functions that read dates and timestamps from their texts.
 
 Compiled. `pos` is the index of the value's first byte. A returned index of -1 means that the
-value isn't certain: the strict way either refuses it, or needs more work to read it.
+value isn't certain, so the strict way reads the message and either takes or refuses it.
 """
 
 from __future__ import annotations

@@ -4,9 +4,9 @@ Each column, each field of a struct, each list's item, and each map's key and va
 node.
 
 A node inside a list or a map has one value for each item, not for each row. So each list
-and each map opens a *space* of its own, and every node belongs to one space. All nodes of a
-space have the same number of values, which Arrow requires of a list's children. The values
-of space 0 are the rows.
+and each map opens its own *space*, and every node belongs to one space. All nodes of a space
+have the same number of values, which Arrow requires of a list's children. The nodes of space
+0 have one value for each row.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Functions that read numbers from their digits.
 
 Compiled. `pos` is the index of the number's first byte. A returned index of -1 means that
-the number isn't certain, so the strict way reads it.
+the number isn't certain, so the strict way reads it. A single is a float of 32 bits.
 
 A double is made in one of two ways. Both are proven to round as IEEE 754 requires:
 

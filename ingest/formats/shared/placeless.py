@@ -60,7 +60,9 @@ class Placeless:
 
 
 class _Places:
-    """Members that a nested type has columns for. A plain value is None in their place.
+    """Members that a nested type has columns for.
+
+    A type that isn't nested is None instead of a `_Places`.
 
     Attributes:
         fields: the fields of a struct by name; None for another type.
