@@ -82,7 +82,10 @@ class Broker(Protocol):
         """
 
     def names(self) -> list[str]:
-        """Returns the sorted names of all topics that the client may see, but no internal topics."""
+        """Returns the sorted names of the topics that the client may see.
+
+        Internal topics are left out.
+        """
 
     def topics(self, names: Sequence[str]) -> dict[str, TopicInfo]:
         """Returns the cluster's descriptions of several topics now, asked in few requests.

@@ -28,9 +28,9 @@ def join(parts: Any, ends: Ints, out: int) -> None:
     """Concatenates all parts of each row.
 
     Args:
-        parts: see `DATA`.
-        ends: gets the offsets of the rows.
-        out: the address of enough memory for all of them.
+        parts: the table of parts, see `DATA`.
+        ends: receives the offsets of the rows.
+        out: address of memory that is large enough for all rows.
     """
     position = np.int64(0)
     for row in range(len(ends) - 1):
@@ -61,15 +61,15 @@ def _put_digits(address: int, value: Any, count: int) -> None:
 
 @compiled(_NOTHING(_READ, types.int64, types.int64))
 def put_instants(micros: Ints, width: int, out: int) -> None:
-    """Formats instants by ISO 8601 with six digits of a second: 26 bytes each.
+    """Formats instants in ISO 8601 with six digits of a second: 26 bytes each.
+
+    Calendar days are computed by Howard Hinnant's "chrono-Compatible Low-Level Date
+    Algorithms", in which years begin in March.
 
     Args:
-        micros: microseconds since 1970, of the years 1 to 9999.
-        width: the distance in bytes from one to the next.
-        out: the address of the first.
-
-    Calendar days are computed by Howard Hinnant's "chrono-Compatible Low-Level Date Algorithms",
-    in which years begin in March.
+        micros: microseconds since 1970, in the years 1 to 9999.
+        width: the distance in bytes from one instant to the next.
+        out: the address of the first instant.
     """
     for row in range(len(micros)):
         address = out + row * width
