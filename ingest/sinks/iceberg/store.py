@@ -252,7 +252,7 @@ class IcebergState(PagedState):
         return windows
 
     def _dead_letters_taken_back(self, pages: Pages) -> list[str]:
-        """Returns attempts whose dead letters are missing, from the newest to the first one with some."""
+        """Returns attempts whose dead letters are missing, by the same rule as for windows."""
         notes: list[str] = []
         for name, _ in sorted(pages.notes.items(), key=lambda note: note[1], reverse=True):
             window = DeadLetterTable.window_of_note(name, "dead")
