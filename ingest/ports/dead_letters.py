@@ -77,7 +77,7 @@ class DeadLetters(Protocol):
         """Makes an attempt's dead letters durable. Idempotent.
 
         Raises:
-            OutcomeUnknownError: the commit was sent, and it is unknown if it arrived.
+            OutcomeUnknownError: the commit was sent, and it is unknown whether it arrived.
         """
 
     def read(self, window: Window, attempt: str, limit: int | None = None) -> pa.Table:

@@ -293,7 +293,7 @@ def checked_verdict(maker: object, verdict: Decoded) -> Decoded:
 
 
 Decode = Callable[[pa.RecordBatch], Decoded]
-"""Decodes a `MESSAGES` batch, and returns the verdict on each message.
+"""Decodes a batch of messages (`ingest.schema.messages.MESSAGES`), with a verdict on each.
 
 A batch has at most some 65,536 messages.
 """

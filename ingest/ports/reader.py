@@ -61,10 +61,10 @@ class Reader(Protocol):
     def read(self, split: Split, take: Take) -> ReadSummary:
         """Passes the visible messages of the split to `take`, in offset order.
 
-        They are `MESSAGES` batches of bounded bytes and rows, never empty. The read ends when
-        the position reaches `split.stop`, across markers, aborted messages and compaction gaps.
-        An empty poll is never the end. Only a read to the end returns a summary. Resources are
-        released in every case.
+        They come in batches with the columns `ingest.schema.messages.MESSAGES`, of bounded
+        bytes and rows, never empty. The read ends when the position reaches `split.stop`,
+        across markers, aborted messages and compaction gaps. An empty poll is never the end.
+        Only a read to the end returns a summary. Resources are released in every case.
 
         Raises:
             DataLossError: retention removed the start, or a truncation removed the end. It is
@@ -130,7 +130,7 @@ def batch_iterator(read: Callable[[Take], object]) -> Iterator[pa.RecordBatch]:
             read(take)
         except _AbandonedError:
             return
-        except BaseException as failed:  # handed over, not swallowed  # noqa: BLE001
+        except BaseException as failed:  # raised again by the iterator  # noqa: BLE001
             batches.put(_End(failed))
         else:
             batches.put(_End())

@@ -281,7 +281,10 @@ class ListAudit(Audit, Protocol):
 
     @property
     def lost_at(self) -> int | None:
-        """The table's version, if a file of that list is missing or damaged; else None."""
+        """The table's version if its list of windows is lost, else None.
+
+        A list is lost if one of its files is missing or damaged.
+        """
 
     def stored_receipts(self) -> Iterator[WrittenReceipt]:
         """Yields all receipts in the table's files, whether or not a commit names them."""
@@ -410,7 +413,7 @@ class Sink(Protocol):
 
     @property
     def capabilities(self) -> Capabilities:
-        """The capabilities of this kind of sink."""
+        """The promises of this kind of sink."""
 
     def is_at(self, identity: str) -> bool:
         """Returns whether an identity names this table, possibly in another spelling.

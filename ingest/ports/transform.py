@@ -14,7 +14,10 @@ if TYPE_CHECKING:
 
 
 Apply = Callable[[Decoded, pa.RecordBatch], Decoded]
-"""Transforms a batch: the verdict on its messages so far, and its `MESSAGES`."""
+"""Transforms a batch: the verdicts on its messages so far, and the messages.
+
+The messages have the columns `ingest.schema.messages.MESSAGES`.
+"""
 
 
 ColumnSource: TypeAlias = str | tuple[str, str]

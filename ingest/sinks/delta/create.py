@@ -103,7 +103,7 @@ def _missing(
     """
     if table is None:
         return lambda: _create(uri, columns, owner, shape)
-    needs = '"timestamp_ntz"' in Schema.from_arrow(columns).to_json()  # at any depth
+    needs = '"timestamp_ntz"' in Schema.from_arrow(columns).to_json()  # also in nested fields
     if needs and "timestampNtz" not in (table.protocol().writer_features or ()):
         return (
             (lambda: _allow_local_times(table))

@@ -48,7 +48,7 @@ def statistics(metadata: pq.FileMetaData, schema: pa.Schema, unbounded: Collecti
     leaves = {metadata.schema.column(i).path: i for i in range(metadata.num_columns)}
     for field in schema:
         if field.name not in leaves:
-            continue  # nested: Delta asks for no statistics
+            continue  # a nested column: Delta demands no statistics
         groups = [
             metadata.row_group(g).column(leaves[field.name]).statistics
             for g in range(metadata.num_row_groups)
@@ -71,7 +71,7 @@ def _bounds(kind: pa.DataType, groups: list[Any]) -> Bounds | None:
     """Returns a column's least and greatest value as Delta writes them; None if unknown."""
     filled = [g for g in groups if g is None or g.num_values > 0]
     if not all(g is not None and g.has_min_max for g in filled):
-        return None  # Parquet keeps none for values of more than 4 KiB
+        return None  # Parquet keeps no bounds of values of more than 4 KiB
     try:
         return _low(kind, min(g.min for g in filled)), _high(kind, max(g.max for g in filled))
     except (OverflowError, ValueError):

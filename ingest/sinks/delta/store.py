@@ -337,7 +337,7 @@ class DeltaState(PagedState):
             return Writing([*removed, *tables.add_actions(table, files, key, changes=False)])
         if not evolution.widens_table and not evolution.widens_rows:
             return Writing(tables.add_actions(table, files, key), schema, parts)
-        assert change.receipt is not None  # dead letters never become wider
+        assert change.receipt is not None  # columns of dead letters never become wider
         wide = self._store.wide_files(change.receipt)
         columns = in_files(evolution.columns, self._store.shape.column)
         if evolution.widens_rows:
@@ -355,7 +355,7 @@ class DeltaState(PagedState):
 
     def _has_rows(self, receipt: Receipt | None) -> bool:
         """Returns whether the window already has exactly the rows of its replacement."""
-        assert receipt is not None  # dead letters replace none
+        assert receipt is not None  # dead letters never replace rows
         rows, column = 0, self._store.metadata["window"]
         difference = sum(int(split.checksums.rows, 16) for split in receipt.splits)
         try:
@@ -370,7 +370,7 @@ class DeltaState(PagedState):
         self, receipt: Receipt, files: Sequence[StagedFile], evolution: Evolution
     ) -> tuple[Receipt, Writing]:
         """Merges changes into exactly this version of the table."""
-        from windrow.ingest.sinks.delta.merge import MergeLayout, Rewrites, merge  # polars
+        from windrow.ingest.sinks.delta.merge import MergeLayout, Rewrites, merge  # loads polars
 
         store, window_key = self._store, receipt.window.key
         assert store.primary_key is not None

@@ -247,7 +247,7 @@ def _cut_off(path: str, stage: Stage) -> UnreachableError:
     )
 
 
-# ---------------------------------------------------------------------------------------- its files
+# --------------------------------------------------------------------------------- files of a table
 
 _HARMLESS = frozenset(
     {
@@ -444,7 +444,7 @@ def write(folder: Place, table: DeltaTable, writing: Writing, page: str, note: s
         table.metadata().partition_columns,
     )
     version = table.version() + 1
-    clean = None if version % CLEANED_EVERY == 0 else False  # None: as the table says
+    clean = None if version % CLEANED_EVERY == 0 else False  # None: the table's own setting
     hooks = PostCommitHookProperties(cleanup_expired_logs=clean)
     properties = CommitProperties(
         custom_metadata={"windrow": note},

@@ -84,7 +84,7 @@ def _unsupported(table: DeltaTable, *, rewrites: bool) -> Iterator[str]:
         yield from (
             f"the column {field['name']} {does}"
             for name, does in _OF_COLUMNS.items()
-            if f'"{name}":' in msgspec.json.encode(field).decode()  # also inside of it
+            if f'"{name}":' in msgspec.json.encode(field).decode()  # also in nested fields
         )
     yield from (
         f"the feature {name}"

@@ -73,7 +73,13 @@ _LOST_PAGE = (
 
 
 class Entry(msgspec.Struct, frozen=True):
-    """A manifest with its number and its bytes."""
+    """A manifest of the log.
+
+    Attributes:
+        number: its number.
+        content: its bytes.
+        manifest: the decoded content.
+    """
 
     number: int
     content: bytes
@@ -142,7 +148,7 @@ class FilesStore:
         def put() -> None:
             try:
                 self.puts.put(path_of(0), first)
-            except OSError:  # the name is taken, or only the answer was lost
+            except OSError:  # the name is taken, or the put arrived and its answer was lost
                 if self.look() is None:
                     raise
 

@@ -230,7 +230,7 @@ def _struct(parts: Mapping[str, str]) -> str:
 
 
 def _select(columns: Mapping[str, str], source: str, *more: str) -> str:
-    """Makes a query; all names in it are quoted, and it has no values."""
+    """Makes a query. All names in it are quoted, and it has no literal values."""
     parts = ", ".join(
         [*(f"{sql} AS {quote_identifier(name)}" for name, sql in columns.items()), *more]
     )

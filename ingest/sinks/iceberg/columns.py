@@ -36,7 +36,7 @@ UTC = pa.timestamp("us", tz="UTC")
 _FIELD_ID = "PARQUET:field_id"
 
 _PLAIN: Mapping[pa.DataType, IcebergType] = {
-    pa.int8(): IntegerType(),  # Iceberg has no shorter one
+    pa.int8(): IntegerType(),  # Iceberg has no shorter integer
     pa.int16(): IntegerType(),
     pa.int32(): IntegerType(),
     pa.int64(): LongType(),

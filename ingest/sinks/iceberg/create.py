@@ -169,7 +169,7 @@ def _create(
     spec = PartitionSpec(PartitionField(source, _PARTITION_FIELD, IdentityTransform(), column))
     properties = {
         **owner.properties,
-        # The metadata stays small, whatever engine writes it.
+        # With these settings the metadata stays small, also if another engine writes it.
         TableProperties.MANIFEST_MERGE_ENABLED: "true",
         TableProperties.METADATA_DELETE_AFTER_COMMIT_ENABLED: "true",
         TableProperties.METADATA_PREVIOUS_VERSIONS_MAX: "50",

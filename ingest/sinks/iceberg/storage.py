@@ -73,7 +73,7 @@ class TaskStorage(msgspec.Struct, frozen=True):
         properties = reveal_secrets(self.written)
         if self.vending is None:
             return properties
-        # a task that needs no catalog loads no PyIceberg
+        # Imported here, so that a task without a catalog loads no PyIceberg.
         from windrow.ingest.sinks.iceberg.catalogs import load
 
         table = load(self.vending)
@@ -163,7 +163,7 @@ class IcebergPlace(Place):
         path = local_path(self.uri)
         if path is not None:
             return fs.LocalFileSystem(), path
-        # an executor that writes to a local disk needs no PyIceberg
+        # Imported here, so that an executor that writes to a local disk loads no PyIceberg.
         from pyiceberg.io.pyarrow import PyArrowFileIO
 
         properties = dict(self._properties())

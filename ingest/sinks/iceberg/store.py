@@ -229,7 +229,7 @@ class IcebergState(PagedState):
             if NEWEST_PAGE in summary:
                 return self._store.pages.read(self.files, summary[NEWEST_PAGE])
             if snapshot.sequence_number == 1:
-                return Pages()  # the table's first snapshot, so windrow has made none
+                return Pages()  # the table's first snapshot: windrow has made no snapshot
             # If the parent is expired, PyIceberg removes its id from here too. Other engines
             # leave the id.
             parent = snapshot.parent_snapshot_id
@@ -274,14 +274,14 @@ class IcebergState(PagedState):
             return []
         if key is None:
             return self._planned(self.table.scan())
-        # mypy sees the aliases of pydantic's fields.
+        # The ignores are for mypy, which sees only the aliases of pydantic's fields.
         of_window = EqualTo(self._store.column, key)  # type: ignore[call-arg, arg-type]
         return self._planned(self.table.scan(row_filter=of_window))
 
     def _planned(self, scan: DataScan) -> list[FileScanTask]:
         try:
             return list(scan.plan_files())
-        except Exception as error:  # PyIceberg raises whatever a manifest's bytes lead to
+        except Exception as error:  # a damaged manifest can cause any error in PyIceberg
             raise UnreachableError(
                 f"the manifests of the table {self._store.location} can't be read:"
                 f" {type(error).__name__}",
@@ -303,7 +303,7 @@ class IcebergState(PagedState):
             return 0, 0
         summary = {} if snapshot.summary is None else snapshot.summary.additional_properties
         if summary.get("total-delete-files", "0") != "0":
-            return None  # the number of rows that are left is unknown
+            return None  # the number of rows that aren't deleted is unknown
         try:
             return int(summary["total-records"]), int(summary["total-files-size"])
         except (KeyError, ValueError):

@@ -228,7 +228,7 @@ _MODULES = {name: module for module, names in _NAMES.items() for name in names}
 
 __all__ = [*_MODULES]  # noqa: PLE0604
 
-if not TYPE_CHECKING:  # a type checker that saw it would accept any name
+if not TYPE_CHECKING:  # a type checker that sees `__getattr__` accepts any name
 
     def __getattr__(name: str) -> object:
         """Loads a name from its module (PEP 562).

@@ -238,7 +238,8 @@ class SqliteStore:
 
     @contextmanager
     def writing(self) -> Iterator[SqliteState | None]:
-        # Looks first without a lock, so that a file without the table stays unchanged.
+        # First without a lock, which would change the file's mode: a file of another program
+        # stays unchanged.
         with self.reading() as state:
             pass
         if state is None:

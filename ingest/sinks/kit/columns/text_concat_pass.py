@@ -13,8 +13,12 @@ from windrow.ingest.native.pointers import copy_bytes, int32_at, int64_at, put_b
 Ints = npt.NDArray[np.int64]
 
 DATA, ENDS, WIDTH, LENGTH = range(4)
-"""The columns of the table of parts: the address of a part's bytes; the address of its offsets
-and their width in bytes (4 or 8), or 0 and 0 of a text that is the same in each row; its length.
+"""The columns of the table of parts.
+
+- DATA: address of the part's bytes.
+- ENDS: address of the offsets of a column; 0 for a text that is the same in each row.
+- WIDTH: width of these offsets in bytes (4 or 8); 0 for such a text.
+- LENGTH: length of such a text in bytes; 0 for a column.
 """
 
 _INTS = types.int64[::1]

@@ -63,7 +63,7 @@ class Ranges:
             ]
 
     def meets(self, spans: Iterable[Covered]) -> bool:
-        """Returns whether any of these offsets is in the set."""
+        """Returns whether any of these offsets is among the offsets of the windows."""
         for span in spans:
             edges = self._edges.get((span.topic_id, span.partition), [])
             index = bisect_right(edges, span.start)

@@ -167,11 +167,11 @@ class ReceiptRow(msgspec.Struct, frozen=True):
     def refuse_other(self, receipt: Receipt, backup: str) -> None:
         """Refuses a copy of a receipt that isn't the committed one.
 
-        The row is missing, so no digest proves the copy. Its ranges must be those of the
-        window.
+        It is for a copy that no digest proves. The copy is accepted only if the row of the
+        receipt is missing and the copy has the window's ranges.
 
         Raises:
-            RefusedError: the row isn't missing, or the ranges differ.
+            RefusedError: the copy isn't accepted.
         """
         if self.receipt is not None or sorted(self.ranges) != sorted(_range_texts(receipt)):
             raise RefusedError(

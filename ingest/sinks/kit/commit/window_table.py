@@ -180,7 +180,7 @@ def relist(
 
     def is_whole(state: TableState) -> Literal[True] | None:
         if not cast("PagedState", state).is_lost:
-            return True  # another process was first
+            return True  # another process has written the list
         if state.version == version:
             return None
         raise RefusedError(
@@ -487,7 +487,7 @@ class WindowTable(ReceiptTable):
 
 
 def _refuse_foreign(state: ReceiptState) -> None:
-    """Reads the table's owner, which raises for a table that something else made."""
+    """Refuses a table that another program made: reading its owner raises SpecError."""
     _ = state.owner
 
 
@@ -635,7 +635,7 @@ def _counted(
         RefusedError, UnreachableError: an error of reading the batches. RefusedError also if
             they have other columns.
     """
-    import duckdb  # for verification alone
+    import duckdb  # imported here, because only verification needs it
 
     failed: list[Exception] = []
 

@@ -346,13 +346,13 @@ def _cast(array: pa.Array, field: pa.Field, split: Split) -> pa.Array:
     misfit = _misfit(
         f"column {field.name} is {array.type}; it doesn't fit the table's {field.type}", split
     )
-    # Arrow would round it, even to infinity, without an error
+    # Arrow's cast would round the value, even to infinity, without an error.
     if pa.types.is_floating(array.type) and array.type != pa.float32():
         raise misfit
     try:
         return array.cast(field.type)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
-        # the error's own text may quote a value
+        # Arrow's error isn't shown, because its text may quote a value.
         raise misfit from None
 
 

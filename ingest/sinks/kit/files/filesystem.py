@@ -331,7 +331,7 @@ class Place:
     def open_output(self, path: str) -> pa.NativeFile:
         """Opens a file for writing, and creates missing folders."""
         full = self._full(path)
-        # an object store has no folders
+        # Only a disk needs the folder first.
         if self.is_local:
             _make_folders(Path(full).parent)
         return self._fs.open_output_stream(full, compression=None)

@@ -143,10 +143,10 @@ def explain_file_errors(path: str) -> Iterator[None]:
         LookupError,
         ValueError,
     ) as error:
-        # a flipped bit may lead to any of these
+        # A flipped bit in the file can cause any of these errors.
         raise _unreadable_error(path, error) from error
     except OSError as error:
-        # Parquet's own errors of pages and footers have no number
+        # Parquet's own errors about pages and footers have no errno.
         if error.errno is None:
             raise _unreadable_error(path, error) from error
         raise UnreachableError(

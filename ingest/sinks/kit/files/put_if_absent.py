@@ -178,7 +178,7 @@ class S3Puts(PutIfAbsent):
         path = f"{_TRIALS}/{uuid.uuid4().hex}"
 
         def put() -> None:
-            # an earlier try may have arrived
+            # An earlier try may have arrived, and then the file exists.
             with suppress(FileExistsError):
                 self.put(path, b"")
 
@@ -186,7 +186,7 @@ class S3Puts(PutIfAbsent):
         try:
             self.check(path, b"")
         except BaseException:
-            # the first error is the one to raise
+            # The error of the check is raised, not that of the deletion.
             with suppress(OSError):
                 self._delete(path)
             raise
@@ -210,7 +210,7 @@ class S3Puts(PutIfAbsent):
         except ClientError as error:
             raise self._as_os_error(path, error) from error
         except BotoCoreError as error:
-            # its text names keys and addresses, so only its type is shown
+            # The error's text has keys and addresses, so only its type is shown.
             raise OSError(errno.EIO, type(error).__name__, path) from error
 
     def _as_os_error(self, path: str, error: ClientError) -> OSError:

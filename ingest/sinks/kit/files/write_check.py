@@ -65,5 +65,5 @@ def _name(user: int) -> str:
     try:
         return f"user {getpwuid(user).pw_name}"
     except KeyError:
-        # a container's user may have no name
+        # In a container a user may have no name.
         return f"user {user}"
