@@ -30,7 +30,7 @@ REASONS = pa.schema(
 - reason: a short reason, to count by.
 - detail: more about the reason, without payload.
 - schema_id: the registry's id of the schema that the message named; null if its format names
-   none.
+  none.
 """
 
 

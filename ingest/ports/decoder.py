@@ -106,7 +106,7 @@ class Decoded:
 
     - It has rows, with its number in `row_index`. A message may have several rows.
     - It deletes rows of the table: `deletes` has them. It may have rows too; the deletes of a
-       message come before its rows.
+      message come before its rows.
     - It was refused, with its number in `dead_index`.
     - It has no value, and the spec says that such messages are only counted: `dropped`.
     - It is valid, but it becomes no row: `filtered`.

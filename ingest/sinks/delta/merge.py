@@ -1,10 +1,10 @@
 """Merges the changes of a window into a table with a primary key, on the snapshot looked at.
 
-Each bucket is merged separately, and only the files that lose a row are rewritten. A merge of a
-bucket has three inputs:
+Each bucket is merged separately. Only the files that lose a row are rewritten, or all files of
+a bucket that has many (`FEW`). A merge of a bucket has three inputs:
 
 - Changes of the window. The last change of each key counts. Changes are ordered by version, if
-   there is one, then by topic, partition and offset.
+  there is one, then by topic, partition and offset.
 - Tombstones of later windows. A change of one of their keys is too late and is dropped.
 - Rows of the bucket. A change replaces the row of its key, unless a later window wrote the row.
 
@@ -24,7 +24,7 @@ only while windows are merged in their order. So these are refused:
 - A change of a key whose row is of a later window, if that window kept values (by its receipt).
 - A replacement of a window, if a later window kept values.
 - A change that leaves a column unchanged, in a replacement or a dead-letter replay, because the
-   row before it is gone.
+  row before it is gone.
 
 A dead-letter replay removes nothing: it adds changes to the window, between the committed
 changes. So its changes are compared with the window's own rows and tombstones by their offsets,
@@ -289,6 +289,7 @@ class Merging:
         return changes
 
     def _staged_rows(self, file: StagedFile, bucket: int) -> pa.Table:
+        """Reads the changes of one bucket from a staged file."""
         groups = [
             number for number, group_bucket in enumerate(file.buckets) if group_bucket == bucket
         ]
@@ -515,6 +516,7 @@ class Merging:
             self.actions += add_actions(self._table, [written], str(bucket))
 
     def _copy(self, file: DataFile, removed: Mask, out: GrowingFile[StagedFile]) -> None:
+        """Copies a file's rows to a new file, without the removed rows, which it counts."""
         row_offset = 0
         for batch in (
             fit_columns(batch, self._layout.in_file)
@@ -531,6 +533,7 @@ class Merging:
                 out.add(kept_rows)
 
     def _columns(self, file: DataFile, names: list[str]) -> pa.Table:
+        """Reads some columns of a file, in the table's types. A missing column is null."""
         schema = pa.schema([self._layout.in_file.field(name) for name in names])
         batches = [
             fit_columns(batch, schema) for batch in read_batches(self._folder, file.path, names)

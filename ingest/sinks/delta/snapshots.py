@@ -120,6 +120,7 @@ class DeltaSnapshots:
 
 
 def _name(table: DeltaTable) -> str:
+    """Returns the name of a version: `number@table/files`."""
     names = "\n".join(sorted(list_added_files(table)["path"].to_pylist()))
     files = hashlib.sha256(names.encode()).hexdigest()[:12]
     return f"{table.version()}@{table.metadata().id}/{files}"

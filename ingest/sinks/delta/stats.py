@@ -81,6 +81,7 @@ def _bounds(kind: pa.DataType, groups: list[Any]) -> Bounds | None:
 
 
 def _low(kind: pa.DataType, value: Any) -> Any:
+    """Returns a lower bound as Delta writes it. A long text is cut."""
     return value[:_SHORT] if pa.types.is_string(kind) else _plain(kind, value)
 
 
@@ -100,6 +101,11 @@ def _high(kind: pa.DataType, value: Any) -> Any:
 
 
 def _plain(kind: pa.DataType, value: Any) -> Any:
+    """Converts a bound to a value of Delta's JSON.
+
+    Raises:
+        ValueError: the bound is infinite or NaN.
+    """
     if pa.types.is_floating(kind) and not isfinite(value):
         msg = "JSON has no infinity, and readers take null for a bound that nothing fits"
         raise ValueError(msg)

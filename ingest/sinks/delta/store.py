@@ -165,6 +165,12 @@ class DeltaStore:
         return self._wide[1]
 
     def _load(self) -> DeltaState | None:
+        """Loads the newest state; None if there is no table.
+
+        Raises:
+            SpecError: the place has a table of another kind.
+            DamagedError: the log is gone, and files of the table are left.
+        """
         table = tables.load(self.location)
         if table is not None:
             return DeltaState(self, table)

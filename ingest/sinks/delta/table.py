@@ -486,10 +486,10 @@ def try_change(act: Callable[[], None], *, local: bool) -> Conflict | Unanswered
     commit arrived:
 
     - deltalake 1.6.6 raises CommitFailedError if another commit came first. It raises the same
-       error if the object store's client lost the answer to a conditional put and repeated the
-       put, though the commit is ours.
+      error if the object store's client lost the answer to a conditional put and repeated the
+      put, though the commit is ours.
     - DeltaError, OSError or a bare Exception may come before the commit, or after it from the
-       checkpoint.
+      checkpoint.
     """
     try:
         act()

@@ -70,6 +70,7 @@ def refuse_unsupported(uri: str, table: DeltaTable, *, rewrites: bool) -> None:
 
 
 def _unsupported(table: DeltaTable, *, rewrites: bool) -> Iterator[str]:
+    """Yields the features that windrow can't write, in words."""
     settings: Mapping[str, str] = table.metadata().configuration
     yield from (
         f"the check constraint {name.removeprefix(_CONSTRAINT)}"

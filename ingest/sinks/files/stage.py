@@ -61,6 +61,7 @@ def check_rows(rows: pa.Schema, metadata: Mapping[str, str], written: Format) ->
 
 
 def _storable(kind: pa.DataType, written: Format) -> bool:
+    """Returns whether files of a format can hold the type."""
     if pa.types.is_timestamp(kind):
         return kind.unit == "us" and kind.tz in {"UTC", None}
     if any(test(kind) for test in _NESTED):
@@ -248,6 +249,7 @@ def _explain_text_errors(path: str) -> Iterator[None]:
 
 
 def _json_lines(source: pa.NativeFile) -> Iterator[pa.Table]:
+    """Yields the lines of a file as tables with one column, `line`."""
     rest = b""
     while block := source.read(_READ):
         full_lines, _, rest = (rest + block).rpartition(b"\n")
@@ -262,6 +264,7 @@ def _one_column(lines: bytes) -> pa.Table:
 
 
 def _csv_cells(source: pa.NativeFile, schema: pa.Schema) -> Iterator[pa.Table]:
+    """Yields the cells of a file as texts. An empty cell is null, unless it has quotes."""
     texts = pacsv.ConvertOptions(
         column_types=dict.fromkeys(schema.names, pa.string()),
         include_columns=schema.names,

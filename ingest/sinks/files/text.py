@@ -157,6 +157,7 @@ def _to_text(expression: str, kind: pa.DataType, text_format: Way, depth: int = 
 
 
 def _float(expression: str) -> str:
+    """Returns SQL that converts a float to JSON. Infinity and NaN become texts."""
     odd = (
         f"CASE WHEN isnan({expression}) THEN 'NaN' WHEN {expression} > 0 THEN 'Infinity' ELSE"
         " '-Infinity' END"

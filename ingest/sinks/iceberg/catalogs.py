@@ -120,6 +120,7 @@ def _reason(error: BaseException, properties: Mapping[str, str]) -> str:
 
 @lru_cache(maxsize=16)
 def _open_catalog(name: str, properties: tuple[tuple[str, str], ...], _process: int) -> Catalog:
+    """Opens a catalog. The cache has one catalog for each process and these properties."""
     values = dict(properties)
     where = without_secrets(values.get("uri", "")) or f"by the name {name}"
 
@@ -148,6 +149,7 @@ def _open_catalog(name: str, properties: tuple[tuple[str, str], ...], _process: 
 
 
 def _without_connection(database: SqlCatalog) -> DatabaseCatalog:
+    """Replaces a catalog in a database by one that keeps no connection open."""
     database.close()
     return DatabaseCatalog(
         database.name, **{name: str(value) for name, value in database.properties.items()}

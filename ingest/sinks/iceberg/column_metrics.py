@@ -70,6 +70,7 @@ def metrics(about: pq.FileMetaData, columns: pa.Schema, ids: list[int]) -> Metri
 def _add_column(
     result: Metrics, field_id: int, kind: pa.DataType, rows: int, groups: list[Any]
 ) -> None:
+    """Adds the metrics of one column, from the statistics of its row groups."""
     result.values[field_id] = rows
     if not all(g is not None and g.has_null_count for g in groups):
         return
@@ -117,6 +118,7 @@ def _high(kind: pa.DataType, value: Any) -> bytes | None:
 
 
 def _encoded(kind: pa.DataType, value: Any) -> bytes | None:
+    """Encodes a bound in Iceberg's form for single values; None for a type without bounds."""
     if pa.types.is_string(kind):
         return bytes(value.encode())
     if pa.types.is_binary(kind):
@@ -141,6 +143,7 @@ def _leaves(kind: pa.DataType) -> int:
 
 
 def _begin(chunk: pq.ColumnChunkMetaData) -> int:
+    """Returns the offset in the file at which a column chunk begins."""
     dictionary = chunk.dictionary_page_offset
     return int(
         chunk.data_page_offset if dictionary is None else min(dictionary, chunk.data_page_offset)

@@ -74,6 +74,7 @@ def check_rows(rows: pa.Schema, metadata: Mapping[str, str]) -> None:
 
 
 def _storable(kind: pa.DataType) -> bool:
+    """Returns whether an Iceberg table can hold the type."""
     if pa.types.is_decimal128(kind):
         return bool(0 <= kind.scale <= kind.precision)
     if pa.types.is_struct(kind):
@@ -112,6 +113,7 @@ def _field(field: pa.Field, field_id: int, new_id: Callable[[], int]) -> NestedF
 
 
 def _type(kind: pa.DataType, new_id: Callable[[], int]) -> IcebergType:
+    """Converts an Arrow type to Iceberg's type, with a new field id for each nested field."""
     if pa.types.is_decimal(kind):
         return DecimalType(kind.precision, kind.scale)
     if pa.types.is_struct(kind):
@@ -154,6 +156,11 @@ def _arrow_field(
 
 
 def _arrow_type(kind: IcebergType, *, ids: bool) -> pa.DataType:
+    """Converts an Iceberg type to Arrow's type.
+
+    Raises:
+        KeyError: windrow doesn't write this type.
+    """
     if isinstance(kind, DecimalType):
         return pa.decimal128(kind.precision, kind.scale)
     if isinstance(kind, StructType):

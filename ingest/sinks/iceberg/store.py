@@ -138,6 +138,13 @@ class IcebergStore:
     writing = reading
 
     def _look(self) -> IcebergState | None:
+        """Loads the newest state; None if there is no table.
+
+        Raises:
+            DamagedError: the warehouse's catalog is gone, and files of the table are left.
+            SpecError, SchemaChangedError: windrow didn't make the table, or its partitions
+                differ.
+        """
         table = load(self.catalog_table)
         if table is None:
             folder = f"{self.catalog_table.namespace}/{self.catalog_table.table.rpartition('.')[2]}"
@@ -279,6 +286,11 @@ class IcebergState(PagedState):
         return self._planned(self.table.scan(row_filter=of_window))
 
     def _planned(self, scan: DataScan) -> list[FileScanTask]:
+        """Lists the files of a scan.
+
+        Raises:
+            UnreachableError: a manifest can't be read, or is damaged.
+        """
         try:
             return list(scan.plan_files())
         except Exception as error:  # a damaged manifest can cause any error in PyIceberg
@@ -323,6 +335,11 @@ class IcebergState(PagedState):
         return {path: modified_millis for path, modified_millis in old.items() if path not in named}
 
     def _paths_in_snapshots(self) -> frozenset[str]:
+        """Returns the paths of all files that a snapshot names, on any branch or tag.
+
+        Raises:
+            UnreachableError: a manifest can't be read.
+        """
         table, begin = self.table, f"{_location(self.table)}/"
         manifest_by_path: dict[str, ManifestFile] = {}
         try:
@@ -371,6 +388,7 @@ class IcebergState(PagedState):
         return Written(ready.snapshot)
 
     def _prepare(self, change: TableChange) -> Prepared:
+        """Prepares the commit of a change, and writes its receipt and page."""
         key = "" if change.window is None else change.window.key
         files = self.staged.decode_committables(change.staged)
         removed = self._own_files(key) if change.replaces else []

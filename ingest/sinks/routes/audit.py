@@ -186,6 +186,12 @@ def _count_distinct(
 
 
 def _sum_rows(held_rows: Sequence[RowsHeld], offsets: int | None) -> RowsHeld:
+    """Adds up the rows of one topic-partition in several tables.
+
+    Args:
+        held_rows: the rows in each table.
+        offsets: number of distinct offsets; None if no offset is in two tables.
+    """
     first = held_rows[0]
     return RowsHeld(
         first.topic,

@@ -132,6 +132,7 @@ class RoutesSection(SinkSection):
 
 
 def _keyed(path: SettingPath, table: Mapping[str, Any]) -> Iterator[tuple[SettingPath, str]]:
+    """Yields an error if the mode of a table isn't append."""
     if table.get("mode", "append") != "append":
         yield (
             (*path, "mode"),

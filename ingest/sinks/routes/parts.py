@@ -133,6 +133,13 @@ def to_routed(table: str, receipt: Receipt) -> Routed:
 
 
 def _counts(counts: SplitCounts, part: TableRows | None, base: SplitCounts | None) -> SplitCounts:
+    """Returns a split's counts for one table. Messages of other tables count as filtered.
+
+    Args:
+        counts: the split's counts for all tables.
+        part: the split's rows in the table; None if it has none.
+        base: counts of older rows that stay, in a dead-letter replay.
+    """
     rows, messages, checksum = (
         (0, 0, 0) if part is None else (part.rows, part.messages, int(part.checksum, 16))
     )

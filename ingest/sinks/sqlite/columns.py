@@ -60,6 +60,7 @@ def _values(array: pa.Array) -> list[Any]:
 
 
 def _numbers(array: pa.Array) -> list[Any]:
+    """Converts numbers to Python's; NaN and -0.0 get the forms of this module's table."""
     numbers = pc.fill_null(array, 0).to_numpy()
     values: list[Any] = numbers.tolist()
     if pa.types.is_floating(array.type):
@@ -74,6 +75,7 @@ def _numbers(array: pa.Array) -> list[Any]:
 
 
 def _texts(array: pa.Array) -> pa.Array:
+    """Converts dates, times, decimals and nested values to texts."""
     if pa.types.is_nested(array.type):
         return pc.if_else(array.is_valid(), json_texts(array).cast(_TEXT), pa.scalar(None, _TEXT))
     if pa.types.is_timestamp(array.type) and array.type.tz is not None:
@@ -112,6 +114,7 @@ def batch_of(rows: Sequence[tuple[Any, ...]], schema: pa.Schema, location: str) 
 
 
 def _array(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
+    """Converts a column of the driver's values to Arrow."""
     if pa.types.is_nested(kind):
         return pa.array([None if v is None else parse_json(v, kind) for v in values], kind)
     if pa.types.is_floating(kind):

@@ -204,6 +204,7 @@ class SqliteStore:
                 database.execute("COMMIT")
 
     def _make(self, database: sqlite3.Connection, columns: pa.Schema, owner: TableOwner) -> None:
+        """Creates windrow's own tables if they are missing, and the table with its index."""
         for statement in _OWN.split(";"):
             database.execute(statement)
         # An earlier table with this name may have been dropped.
@@ -513,6 +514,7 @@ class SqliteState:
             self._database.execute("COMMIT")
 
     def _take_columns(self, columns: pa.Schema) -> None:
+        """Adds the columns that the table lacks."""
         evolved_columns = Evolution.compare_added(
             self._columns, columns, self._store.location
         ).columns

@@ -95,6 +95,7 @@ class JsonEncoder(msgspec.Struct, frozen=True):
         return self.leaf(array)
 
     def _structs(self, array: pa.Array) -> pa.Array:
+        """Encodes structs as objects."""
         parts: list[pa.Array | str] = ["{"]
         for i, field in enumerate(array.type):
             parts += [
@@ -104,6 +105,7 @@ class JsonEncoder(msgspec.Struct, frozen=True):
         return pc.if_else(array.is_valid(), concat_texts(*parts, "}"), _NOTHING)
 
     def _maps(self, array: pa.Array) -> pa.Array:
+        """Encodes maps as objects, or as lists of entries if an object can't have their keys."""
         kind, valid = array.type, array.is_valid()
         lengths = pa.array(
             np.where(valid.to_numpy(zero_copy_only=False), np.diff(array.offsets.to_numpy()), 0),
@@ -143,6 +145,15 @@ class JsonEncoder(msgspec.Struct, frozen=True):
 def _lists(
     elements: pa.Array, lengths: pa.Array, valid: pa.Array, begin: str = "[", end: str = "]"
 ) -> pa.Array:
+    """Joins elements to lists, or to objects with `begin` and `end` as braces.
+
+    Args:
+        elements: the encoded elements of all lists.
+        lengths: number of elements of each list.
+        valid: whether each list isn't null.
+        begin: the opening bracket.
+        end: the closing bracket.
+    """
     ends = np.concatenate([[0], np.cumsum(pc.fill_null(lengths, 0).to_numpy().astype(np.int64))])
     lists = pa.LargeListArray.from_arrays(pa.array(ends, pa.int64()), elements)
     inside = pc.binary_join(lists, pa.scalar(",", TEXT))

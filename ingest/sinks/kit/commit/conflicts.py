@@ -159,6 +159,17 @@ def refuse_gap(plan: Plan, previous: Committed | None, following: Committed | No
 
 
 def _refuse_other_cut(plan: Plan, adjacent: Receipt, stop: Boundary, start: Boundary) -> None:
+    """Compares the offsets at which two adjacent windows meet.
+
+    Args:
+        plan: the proposed plan.
+        adjacent: the receipt of a committed adjacent window.
+        stop: the stop of the earlier of the two windows.
+        start: the start of the later one.
+
+    Raises:
+        OwnerError: the offsets differ in a topic-partition.
+    """
     tps = comparable(stop, start)
     stops, starts = (
         {tp: mark.offset for tp, mark in boundary.cuts(tps).items()} for boundary in (stop, start)

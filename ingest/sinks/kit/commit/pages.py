@@ -249,6 +249,12 @@ class PageFiles:
         return head
 
     def _read(self, folder: Place, name: str) -> Page:
+        """Reads one page.
+
+        Raises:
+            DamagedError: it is missing or damaged.
+            SpecError: it was written in another format.
+        """
         try:
             content = folder.get(path_of(name))
         except FileNotFoundError:
@@ -368,6 +374,7 @@ def _merge_pages(pages: Sequence[Page]) -> Page:
 
 
 def _windows(pages: Sequence[Page], keys: Collection[str] | None = None) -> dict[str, PageLine]:
+    """Merges the windows of pages, in the order of their newest commits."""
     lines: dict[str, PageLine] = {}
     for page in reversed(pages):
         for key in page.windows if keys is None else [k for k in keys if k in page.windows]:

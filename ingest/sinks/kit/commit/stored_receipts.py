@@ -73,6 +73,7 @@ def read_stored_receipts(
 def _read(
     folder: Place, key: str, named: NamedReceipt, version: int | None
 ) -> StoredReceipt | Unreadable:
+    """Reads one receipt, and compares its digest with that of the commit."""
     unreadable = partial(_unreadable, key, named.generation)
     try:
         content = folder.get(named.path(key))

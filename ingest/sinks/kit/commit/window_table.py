@@ -102,6 +102,11 @@ def read_receipt(stored: StoredReceipt | Unreadable) -> Committed | Unreadable:
 
 
 def _require_readable(committed: Committed | Unreadable) -> Committed:
+    """Returns a receipt that can be read.
+
+    Raises:
+        DamagedError: it is missing or damaged.
+    """
     if isinstance(committed, Unreadable):
         raise DamagedError(committed.message, "commit", committed.advice)
     return committed
@@ -471,6 +476,11 @@ class WindowTable(ReceiptTable):
         return check_receipt(self.store.location, state, receipt)
 
     def refuse_foreign_rows(self, state: TableState, key: str) -> None:
+        """Refuses a table with rows of a window that isn't committed.
+
+        Raises:
+            RefusedError: there are such rows.
+        """
         if state.holding([key]):
             message = f"the table {self.store.location} holds rows of window {key}"
             raise RefusedError(

@@ -320,6 +320,7 @@ class TextStager(FileStager[File]):
 def _refuse_unlike(
     rows: pa.RecordBatch, messages: pa.RecordBatch, expected: pa.Schema, split: Split
 ) -> None:
+    """Refuses rows with other columns than expected, or with another number than the messages."""
     if rows.schema.names != expected.names or rows.num_rows != messages.num_rows:
         message = (
             f"{format_count(rows.num_rows, 'row')} of {rows.schema.names} were to be staged for"
@@ -329,6 +330,7 @@ def _refuse_unlike(
 
 
 def _fitted(arrays: Sequence[pa.Array], schema: pa.Schema, split: Split) -> pa.RecordBatch:
+    """Casts columns to the table's types, and refuses nulls in columns that allow none."""
     fitted = []
     for array, field in zip(arrays, schema, strict=True):
         if array.null_count and not field.nullable:
@@ -341,6 +343,11 @@ def _fitted(arrays: Sequence[pa.Array], schema: pa.Schema, split: Split) -> pa.R
 
 
 def _cast(array: pa.Array, field: pa.Field, split: Split) -> pa.Array:
+    """Casts a column to the table's type.
+
+    Raises:
+        BugError: the type or a value doesn't fit.
+    """
     if array.type == field.type:
         return array
     misfit = _misfit(

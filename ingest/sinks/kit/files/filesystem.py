@@ -96,6 +96,7 @@ def is_disk_full(error: str) -> bool:
 
 
 def _local(uri: str, setting: str) -> str:
+    """Returns the path of a file:// URI."""
     try:
         return str(fs.FileSystem.from_uri(uri)[1])
     except pa.ArrowInvalid as error:
@@ -317,6 +318,7 @@ class Place:
             draft.unlink(missing_ok=True)
 
     def _write(self, path: str, content: bytes) -> None:
+        """Writes a file. It has another name until it is complete, if others could read it."""
         draft = self._draft(path)
         if draft != path:
             # another process may write the same file at the same time
