@@ -83,8 +83,8 @@ class DeadLetters(Protocol):
     def read(self, window: Window, attempt: str, limit: int | None = None) -> pa.Table:
         """Returns an attempt's dead letters of a window, at most `limit`.
 
-        They have the columns of `sinks.kit.columns.table_columns.DEAD_FILE`, and the columns of
-        the window.
+        They have the columns of `sinks.kit.columns.table_columns.DEAD_FILE`, and the window's
+        column.
         """
 
     def attempts(self, key_filter: Callable[[str], bool]) -> dict[str, str]:

@@ -29,7 +29,7 @@ class DeadTopic(Protocol):
 
         Raises:
             SpecError: it doesn't exist, or may not be written; the error says what to do.
-            UnreachableError: the cluster doesn't say now.
+            UnreachableError: it can't be checked now.
         """
 
     def publish(self, window: Window, dead_letters: Iterable[pa.RecordBatch]) -> None:

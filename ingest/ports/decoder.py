@@ -127,7 +127,7 @@ class Decoded:
             the decoder wasn't asked for them.
         cut: messages that lost the part of a timestamp below a microsecond (ascending, no
             duplicates). Some of them may have been refused.
-        lookups: the values that transforms looked up for this batch.
+        lookups: counts of the transforms' lookups for these messages.
         ignored: messages with fields that have no column. A message may be in several of these
             parts, and may have been refused.
     """
@@ -318,7 +318,7 @@ class DecodesDeletes(Protocol):
 
 
 class Decoder(Protocol):
-    """A function from messages to rows.
+    """A decoder of messages to rows.
 
     It is picklable, and cheap to pickle: it holds settings only, and builds the rest in `open`.
     """

@@ -54,8 +54,8 @@ class Manifest(msgspec.Struct, frozen=True):
 
     Attributes:
         windrow: the version of the format.
-        previous_fingerprint: the fingerprint of the previous manifest. A manifest that was
-            written after a manifest of another table at this place has another one.
+        previous_fingerprint: the fingerprint of the previous manifest. It differs if this
+            manifest was written for an earlier table at the same place.
         owner: the table's owner.
         format: the format of the table's files.
         columns: a serialized Arrow schema.

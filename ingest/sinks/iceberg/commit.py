@@ -2,9 +2,8 @@
 
 PyIceberg's own commit tries again on a state that windrow hasn't looked at. It also removes the
 manifests of a commit that it believes has failed, though perhaps only the answer was lost. So
-`Prepared.send` sends the commit that PyIceberg prepares once, and nothing is removed. The
-catalog accepts the commit only if
-
+`Prepared.send` sends the commit that PyIceberg prepares, once, and nothing is removed. The
+catalog accepts the commit only on these conditions:
     the branch main is unchanged          `AssertRefSnapshotId`: no other commit in between
     columns and partitions are unchanged  `AssertCurrentSchemaId`, `AssertDefaultSpecId`
     it is the same table                  `AssertTableUUID`: the table may have been created again

@@ -64,7 +64,10 @@ from windrow.ingest.sinks.sqlite.columns import batch_of, declared, driver_rows
 from windrow.ingest.sinks.sqlite.network_disk import refuse_network
 
 _FORM = 2
-"""The version of windrow's own tables."""
+"""The version of windrow's own tables.
+
+A table's `id` in `windrow_tables` is also part of the name of the table's index.
+"""
 
 _OWN = """
 CREATE TABLE IF NOT EXISTS windrow_tables (

@@ -204,8 +204,8 @@ def _flag(column: pa.Array) -> pa.Array:
 def _real(column: pa.Array) -> pa.Array:
     """Writes floats.
 
-    JSON has no numbers for infinity and NaN, so they are written as texts. A reader takes `-0`
-    for an integer and loses the sign, so it is written as `-0.0`.
+    JSON has no infinity and no NaN, so they are written as texts. Readers take `-0` for an
+    integer, which loses the sign, so it is written as `-0.0`.
     """
     texts = column.cast(pa.string())
     texts = pc.if_else(pc.equal(texts, "-0"), "-0.0", texts)

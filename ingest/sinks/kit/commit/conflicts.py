@@ -25,9 +25,9 @@ class TableView(msgspec.Struct, frozen=True):
     Attributes:
         table: the table's name for people.
         owner: the table's owner.
-        committed: the newest generation of the receipt's own window.
-        previous: the newest generation of the window before.
-        following: the newest generation of the window after.
+        committed: the newest generation of the receipt's own window; None without one.
+        previous: the newest generation of the window before; None without one.
+        following: the newest generation of the window after; None without one.
         others: receipts of other windows, at least of all windows that share an offset with
             this one.
     """

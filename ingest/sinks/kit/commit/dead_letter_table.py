@@ -68,7 +68,8 @@ class DeadLetterTable:
     def _advising(self) -> Iterator[None]:
         """Gives an owner's error the advice for dead letters.
 
-        The table of rows belongs to the pipeline, only the table of dead letters doesn't.
+        The table of rows belongs to the pipeline. Only the table of dead letters belongs to
+        another.
         """
         try:
             yield

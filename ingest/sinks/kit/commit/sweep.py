@@ -5,7 +5,8 @@ attempt then commits:
 
 1. A looks, sees its files, and is stopped.
 2. The sweep looks: no commit names the files.
-3. The sweep puts a note with the time of the youngest of these files: older files are given up.
+3. The sweep puts a note with the time of the youngest of these files. No commit may name files
+   that were written until that time.
 4. The sweep removes the files.
 5. A continues: its put fails, because the table has another state.
 6. A looks again, reads the note, and is refused.
