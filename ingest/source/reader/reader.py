@@ -58,7 +58,7 @@ class Gaps:
             self._keep(self.expected, stop)
 
     def add_skipped(self, start: int, stop: int) -> None:
-        """Records that no more messages were seen before `start`, and that none exist up to `stop`."""
+        """Records that no more messages were seen before `start`, and none exist up to `stop`."""
         self.add_end(start)
         self.expected = stop
 
