@@ -298,8 +298,8 @@ class Questions:
     def _client_refused(self) -> bool:
         """True if another try won't help.
 
-        Either the login was refused. Or a certificate was not accepted, and no other broker
-        has answered for OTHER_BROKERS_SECONDS.
+        Either the login was refused, or a certificate was not accepted and
+        OTHER_BROKERS_SECONDS have passed since.
         """
         rejected = self._certificate_error
         return self._login_error is not None or (

@@ -183,8 +183,8 @@ class KafkaBroker:
     ) -> dict[TopicPartition, str | None]:
         """Commits offsets to a consumer group, for tools that watch the lag of groups.
 
-        Kafka refuses this while the group has active consumers. A failure is returned, not
-        raised.
+        Kafka refuses the commit while the group has active consumers. A failure is returned,
+        not raised.
 
         Returns:
             The reason of the failure for each topic-partition; None if there was no failure.

@@ -23,10 +23,10 @@ A version that pyproject.toml allows has to be listed here as well.
 """
 
 ERROR_CB = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int, ctypes.c_char_p, ctypes.c_void_p)
-"""Arguments: the client, the error, the reason, the opaque pointer."""
+"""A callback for errors. Its arguments: the client, the error, the reason, the opaque pointer."""
 
 LOG_CB = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int, ctypes.c_char_p, ctypes.c_char_p)
-"""Arguments: the client, the syslog level, the facility, the line."""
+"""A callback for the log. Its arguments: the client, the syslog level, the facility, the line."""
 
 PRODUCER, CONSUMER = 0, 1
 TEXT_SIZE = 512

@@ -100,7 +100,7 @@ class Clients:
         return client
 
     def drop(self, client: Client) -> None:
-        """Drops a client: new users don't get it any more, its present users may go on."""
+        """Drops a client: new users don't get it any more, and present users may go on."""
         with self._lock:
             self._client_by_properties = {
                 key: cached

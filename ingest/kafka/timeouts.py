@@ -27,10 +27,7 @@ NEW_TOPIC_SECONDS = 1.0
 """Seconds for which a broker may not know a topic that was just created."""
 
 OTHER_BROKERS_SECONDS = 2.0
-"""Seconds that other brokers have to answer after one broker has refused the client.
-
-The limit also holds after a broker's certificate was not accepted.
-"""
+"""Seconds that other brokers have to answer after a certificate was not accepted."""
 
 ERROR_POLL_SECONDS = 0.05
 """Pause between two looks at a client's errors while it waits for an answer."""
@@ -71,7 +68,7 @@ def confirm(suspects: C, look: Callable[[C], C], pause: Callable[[float], None])
     """Looks at suspects again, some time apart; returns those that remain each time.
 
     Args:
-        suspects: the suspects of a first look.
+        suspects: the bad news of a first look.
         look: returns the given suspects that still are suspects.
         pause: waits for some seconds.
     """

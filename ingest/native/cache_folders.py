@@ -1,7 +1,7 @@
 """Folders in which compiled code is kept.
 
-A folder's name is a digest of everything that the code depends on. Only the user who runs
-the code may write to the folder.
+A folder's name is a digest of everything that the code depends on. Only the user who made the
+folder may write to it.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ def fingerprint(source: Path) -> str:
 
 @cache
 def processor() -> list[str]:
-    """Returns the abilities of the first processor in Linux's list, as sorted lines.
+    """Returns the lines about the first processor's abilities in Linux's list, sorted.
 
     numba checks its own cache against the processor, too.
     """

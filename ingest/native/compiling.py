@@ -53,7 +53,7 @@ __all__ = [
     "void",
     "word_at",
 ]
-"""All names that modules with compiled functions need; no other module imports numba."""
+"""All names that modules with compiled functions need. Only this module imports numba."""
 
 _FLAGS = {
     "nogil": True,
@@ -84,7 +84,12 @@ The first argument of such a function comes from numba, not from the caller.
 
 @dataclass(frozen=True)
 class Compilable:
-    """A function that Python calls, with its signature."""
+    """A function that Python calls.
+
+    Attributes:
+        function: the function.
+        signature: a text, or numba's types of the arguments.
+    """
 
     function: Function
     signature: object

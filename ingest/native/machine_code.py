@@ -101,7 +101,12 @@ class EntryPoint(msgspec.Struct, frozen=True):
 
 
 class Image(msgspec.Struct, frozen=True):
-    """Machine code: LLVM's object file, and its functions that are called from outside."""
+    """Machine code with its entries.
+
+    Attributes:
+        code: LLVM's object file.
+        entries: the functions that are called from outside, by name.
+    """
 
     code: bytes
     entries: dict[str, EntryPoint]

@@ -75,7 +75,7 @@ class RegistrySpec(TlsSection, _RegistryAddress):
 
     @classmethod
     def conflicts(cls, written: Mapping[str, Any]) -> Iterator[tuple[SettingPath, str]]:
-        """Yields half a sign-in, a password over plain HTTP, and settings without effect."""
+        """Yields conflicts of a sign-in, a password over plain HTTP, settings without effect."""
         if (written.get("username") is None) != (written.get("password") is None):
             missing = "password" if written.get("password") is None else "username"
             yield (missing,), "is missing: username and password go together"

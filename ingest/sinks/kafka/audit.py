@@ -272,7 +272,7 @@ class KafkaAudit:
         )
 
     def _hash_messages(self, batch: Sequence[Seen], window: Window) -> pa.RecordBatch:
-        """Computes the checksums of messages, in the way of `stage.ArrowWriter` before sending."""
+        """Computes checksums of messages, as `stage.ArrowWriter` did before they were sent."""
         encoder = self._table.encoder
         columns: dict[str, Any] = {
             "topic": [
@@ -333,9 +333,9 @@ class KafkaAudit:
     def outside(self, pipeline: str, newest: int | None = None) -> Mapping[str, int]:
         """Counts messages at offsets that no record covers (`ports.sink.PublishedAudit`).
 
-        The logs' ends are asked for before the control topic is read. So the
-        control topic has the records of all messages below those ends, or an open transaction
-        hides them. In that case the topic is read to its end.
+        The logs' ends are asked for before the control topic is read. So the control topic has
+        the records of all messages below those ends, or an open transaction hides these
+        records. Then the control topic is read to its end.
         """
         (logs, _), control, outside = self._logs, self._control(), Counter[str]()
         if not control.is_complete:

@@ -4,7 +4,7 @@
     ["split", window, number]       the published messages of one split, until its window is
                                     committed
     ["receipt", window, number]     the receipt of a committed window, with the records of its
-                                    splits; a long one is cut into several chunks
+                                    splits; a long receipt is cut into several chunks
 
 With transactions, a run fences every other run of the same window. Without transactions, two
 runs of a window may write receipts at the same time, with mixed chunks. So without
@@ -102,8 +102,9 @@ class _OwnerRecord(msgspec.Struct, frozen=True):
     Attributes:
         owner: the owner.
         form: version of the format.
-        start: the log's first offset when the owner was recorded. A restore of the receipts
-            records the owner again. If the log begins later than that, records are missing.
+        start: the log's first offset when the owner was recorded. If the log begins later
+            now, records are missing. A restore of the receipts records the owner again, with
+            the first offset of that time.
     """
 
     owner: TableOwner

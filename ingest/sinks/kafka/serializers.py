@@ -75,7 +75,7 @@ def without_text(batch: pa.RecordBatch, columns: Iterable[str], *, numbers: bool
 
 
 Serializer = PlainSerializer | RegistrySerializer
-"""Makes keys or values in any of the formats."""
+"""A serializer of any format."""
 
 
 def with_columns(serializer: Serializer, names: Sequence[str]) -> Serializer:

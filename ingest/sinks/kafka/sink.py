@@ -1,7 +1,7 @@
 """The Kafka sink: rows become messages, exactly once per split or per window.
 
-Without `atomic_window` each split of a window is published exactly once. With
-`atomic_window` the whole window is.
+Each split of a window is published exactly once. With `atomic_window` the whole window is
+published in one transaction.
 
 Tasks stage the messages in files that no reader sees, so a window can be refused before any
 of it is visible. The driver publishes it (`ingest.sinks.kafka.store`):
@@ -155,7 +155,7 @@ class KafkaSink(KafkaTable):
     def sweep(self, older_than: timedelta, *, dry_run: bool = False) -> list[str]:
         """Removes old staged files.
 
-        An attempt whose files are gone is refused before it publishes anything of them.
+        An attempt whose files are gone is refused before it publishes any of their messages.
         """
         return self.files.sweep(older_than, dry_run=dry_run)
 

@@ -77,10 +77,11 @@ _TRIES, _WAIT_SECONDS = 12, 0.5
 class TransactionContents(msgspec.Struct, frozen=True):
     """Contents of one transaction.
 
-    work: the window; None if the transaction only writes `records`.
-    splits: the numbers of the splits whose messages are sent, each with its record.
-    receipt: True if the window's receipt is in the transaction.
-    records: other records for the control topic.
+    Attributes:
+        work: the window; None if the transaction only writes `records`.
+        splits: the numbers of the splits whose messages are sent, each with its record.
+        receipt: True if the window's receipt is in the transaction.
+        records: other records for the control topic.
     """
 
     work: WindowWork | None = None

@@ -126,7 +126,7 @@ class LogSeen(msgspec.Struct, frozen=True):
 
 
 class SinkTopics:
-    """Asks the cluster about the topics of a table, anew each time.
+    """Asks the cluster about the topics of a table, with new requests at each call.
 
     Used by one thread at a time; the client is shared.
     """
@@ -236,7 +236,7 @@ class SinkTopics:
         return [questions.result(future) for future in futures]
 
     def ends(self, names: Iterable[str] = ()) -> dict[tuple[str, int], LogEnd]:
-        """Asks for the ends of the logs of topics, the targets if none are named.
+        """Asks for the ends of the logs of topics; without names, of the target topics.
 
         A topic that doesn't exist is left out.
         """
@@ -245,7 +245,7 @@ class SinkTopics:
         return {log_key: LogEnd(ids[log_key], end) for log_key, end in ends.items()}
 
     def readable(self, names: Iterable[str] = ()) -> dict[tuple[str, int], Readable]:
-        """Asks for the readable part of topics, the targets if none are named.
+        """Asks for the readable part of topics; without names, of the target topics.
 
         A topic that doesn't exist is left out.
         """
@@ -299,7 +299,7 @@ class SinkTopics:
         return self._questions().error_for(f"the messages of {topic}", topic, error)
 
     def wait_until_seen(self, written: Mapping[tuple[str, int], int]) -> None:
-        """Waits until readers see all that was written, but at most `SEEN_SECONDS`.
+        """Waits until readers see all written messages, but at most `SEEN_SECONDS`.
 
         Kafka answers a commit before every partition has its marker. The wait is limited
         because an open transaction of another program may hold readers back.

@@ -74,7 +74,7 @@ class TransactionalIds(msgspec.Struct, frozen=True):
     pool: int
 
     def table(self, pipeline: str) -> str:
-        """Returns the id for receipts; the whole table has a single one."""
+        """Returns the id for receipts; the whole table has only one."""
         return self._name(pipeline, "table")
 
     def part(self, window: Window, part: Part) -> str:

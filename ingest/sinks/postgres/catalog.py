@@ -432,7 +432,7 @@ class BoundTable:
             all_rows: the rows that the table has gained by windrow's own statements.
 
         Raises:
-            RefusedError: the window or the table has gained another number of rows.
+            RefusedError: the window or the table has gained a different number of rows.
         """
         expected_counts = old_counts[0] + window_rows, old_counts[1] + all_rows
         with waiting_for(f"the deferred triggers of {self.location}"):

@@ -152,7 +152,7 @@ class KeyedColumns(MergeColumns, frozen=True):
 
 
 def key_difference(current: pa.Schema, incoming: pa.Schema) -> list[str]:
-    """Returns the difference between the primary keys of two schemas, in words, or no item."""
+    """Describes the difference between the primary keys of two schemas; empty if there is none."""
     table_key, spec_key = (
         (schema.metadata or {}).get(_KEY_PROPERTY) for schema in (current, incoming)
     )

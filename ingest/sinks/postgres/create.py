@@ -147,7 +147,7 @@ def check_table(
     """Looks up the table, and refuses a table that can't hold windows.
 
     The result is None if the table doesn't exist. The columns of a bound table aren't compared
-    (`column_changes` compares them).
+    here; `column_changes` compares them.
     """
     existing = find_table(connection, location)
     key = () if table_spec.keyed is None else table_spec.keyed.key.columns

@@ -260,7 +260,7 @@ def read_rows(
         schema: the columns to read.
         where: the part of the query after the table's name.
         values: the values of the query's placeholders.
-        source: another table to read from.
+        source: another table to read from; None: the table itself.
     """
     set_json_loads(partial(json.loads, parse_float=Decimal), connection)
     for name in ("date", "timestamp", "timestamptz"):

@@ -1,7 +1,7 @@
 """Connections to the server, transactions, and windrow's errors for the driver's errors.
 
-A transaction that writes takes the table's lock and looks first. So after a COMMIT without an
-answer it is simply run again, and finds its own receipt:
+A transaction that writes takes the table's lock and looks at the receipts first. So after a COMMIT
+without an answer, the run simply begins the transaction again, and finds its own receipt:
 
     1 A's COMMIT arrives, but its answer is lost.
     2 A connects again and waits for the lock, until the server has ended its old session.
@@ -165,7 +165,7 @@ _KNOWN: Mapping[str, tuple[type[WindrowError], str, str]] = {
         ),
     ),
 }
-"""By SQLSTATE: the error's class, its message (with the server's reason), and the advice."""
+"""By SQLSTATE: the error's class, its message (`{}` is the server's reason), and the advice."""
 
 OF_A_ROW = {"22", "23", "P0"}
 """SQLSTATE classes of errors about a row, whose messages may quote its values."""
@@ -180,7 +180,13 @@ def identifier(*parts: str) -> sql.Composable:
 
 
 class TablePlace(msgspec.Struct, frozen=True):
-    """A table on a server, and the schema with windrow's own tables. Picklable."""
+    """A table on a server. Picklable.
+
+    Attributes:
+        url: the server's URL.
+        name: the table's name.
+        own_schema: the schema with windrow's own tables.
+    """
 
     url: ServerUrl
     name: TableName

@@ -70,7 +70,7 @@ from windrow.ingest.sinks.postgres.stage import CopyFiles, PostgresStagerFactory
 
 
 class PostgresStore:
-    """A table on a server, with or without a primary key, of rows or of dead letters.
+    """A table on a server, with or without a primary key. It holds rows or dead letters.
 
     Args:
         table: the table's place. The table belongs to one pipeline.
@@ -188,7 +188,7 @@ class PostgresState(BoundTable):
         return read_rows(self.connection, self.location, schema, where, [window.key])
 
     def unneeded(self, old: Mapping[str, int], _cutoff: int) -> Mapping[str, int]:
-        """Returns all: a commit copies rows from staged files, and is refused if they are gone."""
+        """Returns all files: a commit copies their rows, and is refused if they are gone."""
         return old
 
     def put(self, change: TableChange) -> Answer:
@@ -253,7 +253,7 @@ class PostgresState(BoundTable):
     def lost_tombstones(
         self, receipts: Sequence[Receipt]
     ) -> Iterator[tuple[Receipt, RefusedError | UnreachableError]]:
-        """Returns none: all tombstones are in one table, which `tombstones` reads."""
+        """Yields nothing: all tombstones are in one table, which `tombstones` reads."""
         del receipts
         return iter(())
 

@@ -6,8 +6,8 @@ A topic-partition has passed a label if one of these is true:
 
 - The boundary's mark under that label is `settled`.
 - The window that begins at the label is committed, and at least half of the messages that
-  it read there are stamped at the label or later. (In a log with few messages, those arrive
-  only after the boundary is frozen.)
+  it read there are stamped at the label or later. (In a log with few messages, these messages
+  arrive after the boundary is frozen, so its mark isn't `settled`.)
 
 A topic-partition's watermark is the highest label that it has passed. The pipeline's
 watermark is the lowest one of its topic-partitions. It is never the highest: a

@@ -72,7 +72,7 @@ def refuse_cut_off(broker: Broker, source: Source, label: Label, suspects: Seque
             transaction holds back the stable end only.
         source: the source; with `on_loss` "skip" nothing is asked.
         label: the boundary's label.
-        suspects: its marks whose logs seem to end below them; usually none.
+        suspects: the boundary's marks whose logs seem to end below them; usually none.
 
     Raises:
         CutOffError: names the first topic-partition, its mark and the log's end. One

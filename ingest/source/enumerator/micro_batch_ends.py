@@ -30,7 +30,7 @@ def first_boundary(broker: Broker, source: Source, label: Label) -> Boundary:
 
     Raises:
         SpecError: a topic doesn't exist, an offset is given for a topic-partition that
-            isn't read, or `start` has no answer for one.
+            isn't read, or `start` has no answer for a topic-partition.
         DataLossError, OpenTransactionError: see `positions`.
     """
     discovered = discover(broker, source.selection, None, source.on_removed)
@@ -53,11 +53,11 @@ def last_boundary(broker: Broker, source: Source, stop: Initializer, lower: Boun
         broker: the cluster.
         source: the source's selection and settings.
         stop: the position to resolve.
-        lower: the newest frozen boundary, as the next micro-batch uses it.
+        lower: the newest frozen boundary; after a rebase, the boundary of the rebase.
 
     Raises:
         SpecError: an offset is given for a topic-partition that isn't read, or `stop` has
-            no answer for one.
+            no answer for a topic-partition.
         IdentityError, DataLossError, OpenTransactionError: see `discover`, `positions`.
     """
     discovered = discover(broker, source.selection, lower, source.on_removed)
@@ -103,7 +103,7 @@ def next_batch(
     Args:
         broker: the cluster.
         source: the source's selection and settings, and its end.
-        lower: the newest frozen boundary, as the next micro-batch uses it.
+        lower: the newest frozen boundary; after a rebase, the boundary of the rebase.
         label: the sequence number of the new boundary. It also decides which
             topic-partitions come first if there are fewer offsets than topic-partitions.
         max_records: the most offsets of the micro-batch; None for no limit.

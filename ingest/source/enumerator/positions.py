@@ -36,7 +36,7 @@ Positions = dict[TopicPartition, OffsetAndEpoch]
 
 @dataclass(frozen=True)
 class _PositionAnswers:
-    """The answers for each topic-partition, and the rule for missing ones.
+    """The answers for each topic-partition, and the rule for missing answers.
 
     Attributes:
         answers: the position, or None, of each topic-partition.
@@ -99,7 +99,7 @@ def joining_start(source: Source, window: Initializer) -> Initializer:
 
     Args:
         source: the source's settings.
-        window: the position at which the window begins in which they join.
+        window: the start position of the window in which they join.
     """
     if source.joining == "window":
         return window
@@ -251,7 +251,7 @@ def _ask_again_beyond(
 
 
 def _fill_missing(broker: Broker, request: _PositionAnswers, ends: Positions) -> Positions:
-    """Returns the answers; log starts or stable ends replace missing ones."""
+    """Returns the answers; log starts or stable ends replace missing answers."""
     unanswered = [tp for tp, position in request.answers.items() if position is None]
     if unanswered and request.reset == "fail":
         raise SpecError(

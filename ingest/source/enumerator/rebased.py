@@ -19,7 +19,12 @@ from windrow.ingest.source.enumerator.topics import discover
 
 
 class Rebase(msgspec.Struct, frozen=True):
-    """The boundary at which the next window starts, and a sentence for each change it makes."""
+    """A rebase that isn't frozen yet.
+
+    Attributes:
+        boundary: the boundary at which the next window starts.
+        changes: a sentence for each change.
+    """
 
     boundary: Boundary
     changes: tuple[str, ...]
@@ -35,7 +40,7 @@ def rebase_at(
     Args:
         broker: the cluster as it is now.
         source: the source's selection and settings.
-        newest: the highest frozen boundary, as the window that starts there uses it.
+        newest: the highest frozen boundary; after a rebase, the boundary of the rebase.
         start: the position at which new topics begin; None: at offset 0. Another cluster
             needs a position, because its topics may be copies of the old cluster's.
 

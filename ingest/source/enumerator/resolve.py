@@ -75,8 +75,6 @@ class _Log(msgspec.Struct, frozen=True):
         open: True if a transaction is open at the end.
         floor: the lowest offset of a cut.
         limit: the highest offset of a cut.
-        proven: True if the lower neighbour's cut is right and the log holds all messages
-            after it.
     """
 
     tp: TopicPartition
@@ -139,7 +137,7 @@ def resolve(
         lower: the nearest frozen boundary below, if any.
         upper: the nearest frozen boundary above, if any. No cut is looked for beyond
             it, and topic-partitions that it doesn't know are not read yet.
-        progress: called with the number of messages looked at so far.
+        progress: called with the number of messages that the scan has read so far.
         wait_for_open: raise an error if an open transaction may still bring messages
             from before the label.
         replaced_topics: topics that are left out, because a rebase has replaced them.

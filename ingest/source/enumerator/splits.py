@@ -25,7 +25,7 @@ def make_plan(
 
     Args:
         window: the window between the boundaries.
-        start: the boundary at the window's start, as the window that starts there uses it.
+        start: the boundary at the window's start; after a rebase, the boundary of the rebase.
         stop: the boundary at the window's end.
         sink: the identity of the table; part of the plan's digest.
         split_records: at least 1; None: one split per topic-partition.

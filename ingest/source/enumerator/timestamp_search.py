@@ -74,7 +74,13 @@ class ScanRange(msgspec.Struct, frozen=True):
 
 @dataclass
 class Look:
-    """Reads timestamps from a broker, and reports how many messages it has read so far."""
+    """Reads timestamps from a broker.
+
+    Attributes:
+        broker: the cluster.
+        progress: called with the number of messages read so far.
+        looked: the number of messages read so far.
+    """
 
     broker: Broker
     progress: Callable[[int], None]

@@ -39,7 +39,13 @@ _NAMED_MAX = 10
 
 @dataclass(frozen=True)
 class Discovered:
-    """The topics that are read now, by name, and their topic-partitions in order."""
+    """The topics that are read now.
+
+    Attributes:
+        cluster_id: the id of the cluster.
+        topics: the topics by name.
+        tps: their topic-partitions in order.
+    """
 
     cluster_id: str
     topics: dict[str, TopicInfo]
@@ -120,7 +126,13 @@ class LogOffsets(msgspec.Struct, frozen=True):
 
 
 class OffsetSnapshot(msgspec.Struct, frozen=True):
-    """The topics of a cluster and their logs, at one moment."""
+    """The topics of a cluster and their logs, at one moment.
+
+    Attributes:
+        cluster_id: the id of the cluster.
+        topics: the topics by name.
+        logs: the limits of the log of each topic-partition.
+    """
 
     cluster_id: str
     topics: dict[str, TopicInfo]

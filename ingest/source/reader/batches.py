@@ -132,9 +132,13 @@ def _offsets(column: pa.Array) -> npt.NDArray[np.int32]:
 
 @dataclass
 class Gatherer:
-    """Gathers rows up to `rows_max` and `bytes_max` (keys, values and headers).
+    """Gathers rows into batches of a bounded size.
 
-    A single message that is larger is a batch of its own.
+    A single message that is larger becomes a batch alone.
+
+    Attributes:
+        rows_max: the most rows of a batch.
+        bytes_max: the most bytes of keys, values and headers of a batch.
     """
 
     rows_max: int

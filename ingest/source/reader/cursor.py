@@ -42,7 +42,7 @@ Skip = Callable[[int, int], None]
 
 
 class Cursor:
-    """Reads the range [start, stop) of a split.
+    """Reads the offsets of a split, from its start up to its stop.
 
     Args:
         fetching: makes the client.

@@ -13,9 +13,9 @@ CALLS = (
     "header_get_all",
     "message_destroy",
 )
-"""The functions of librdkafka that the passes call, without their prefix.
+"""The functions of librdkafka that the passes call, without the prefix `rd_kafka_`.
 
-If the address of the last one is 0, no message is destroyed.
+If the address of the last function is 0, no message is destroyed.
 """
 
 NUMBER, VALUE, VALUE_SIZE, KEY, KEY_SIZE, OFFSET, TIMESTAMP, TIMESTAMP_TYPE, LEADER_EPOCH = range(9)

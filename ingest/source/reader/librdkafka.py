@@ -66,7 +66,7 @@ PIECE_BYTES = 16 * 1024 * 1024
 """The bytes of keys, values and headers that are copied at once; a larger message is alone."""
 
 _LEVELS = (50, 50, 50, 40, 30, 20, 20, 10)
-"""Python's log levels for those of syslog, as confluent-kafka maps them."""
+"""Python's log levels for syslog's levels 0 to 7, as confluent-kafka maps them."""
 
 _CLOSED = 8  # RD_KAFKA_DESTROY_F_NO_CONSUMER_CLOSE
 

@@ -76,8 +76,8 @@ STALL_SECONDS = 60.0
 _ANSWER_SECONDS = 60.0
 
 _FORCED = {
-    "enable.partition.eof": True,  # else the end after a compacted batch is never noticed
-    "auto.offset.reset": "error",  # else a start that is gone is skipped silently
+    "enable.partition.eof": True,  # without it, the end after a compacted batch is never noticed
+    "auto.offset.reset": "error",  # without it, a missing start is skipped silently
     "enable.auto.commit": False,
     "enable.auto.offset.store": False,
     "check.crcs": True,
@@ -102,7 +102,7 @@ class KafkaReader:
     Attributes:
         properties: librdkafka's properties of a consumer, with the isolation level.
             References to secrets are resolved at each read.
-        plan: the plan that the splits belong to.
+        plan: the ids of the planned cluster and topics, and what to do on data loss.
         stall_seconds: how long no message may arrive.
         rows_max: the most rows of a batch.
         bytes_max: the most bytes of keys, values and headers of a batch.
