@@ -91,9 +91,12 @@ class ProducerError(Exception):
     """Error of one step of a producer.
 
     Attributes:
-        kind: "fenced" if another producer took the transactional id; "denied" if this
-            client lacks a right; "refused" if the topic's settings don't allow a message;
-            "failed" for anything else.
+        kind: the kind of failure:
+
+            - "fenced": another producer took the transactional id.
+            - "denied": this client lacks a right.
+            - "refused": the topic's settings don't allow a message.
+            - "failed": any other failure.
         text: the client's or the broker's words, without secrets.
         unanswered: True if no answer came to a step that writes, so it may have succeeded.
         about: the subject of the message that was not written (`ProducerMessage.about`).

@@ -11,8 +11,8 @@ The header is text in ASCII, and no part of it can contain a slash. The timestam
 the source message, in epoch milliseconds. It is empty if that message had no timestamp, or a
 timestamp outside the years 1 to 9999.
 
-Topic, partition and offset would not be enough: a topic that is deleted and made again has the
-same offsets again, and several pipelines may publish rows of one topic to one target.
+Topic, partition and offset would not be enough. A topic that is deleted and made again has the
+same offsets again. And several pipelines may publish rows of one topic to one target.
 """
 
 from __future__ import annotations

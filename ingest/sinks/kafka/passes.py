@@ -19,8 +19,8 @@ Ints = npt.NDArray[np.int64]
 DATA, ENDS, PRESENT, FIRST = range(4)
 """Description of a byte column for a compiled pass.
 
-It holds the addresses of the bytes, of the offsets and of the validity bitmap (0: no value
-is null), and the position of the batch's first value in the column.
+`DATA`, `ENDS` and `PRESENT` are the addresses of the bytes, of the offsets and of the validity
+bitmap (0: no value is null). `FIRST` is the position of the batch's first value in the column.
 """
 
 _INT = types.int64

@@ -1,8 +1,11 @@
 """Rows as Protobuf messages (proto3), and the .proto file of the messages.
 
 Whole columns are encoded at a time. The bytes are the same as those of Protobuf's own
-serializers: fields are in the order of their numbers, the numbers of a list are packed into
-one field, and a field without presence has no bytes if its value is its type's zero.
+serializers:
+
+- Fields are in the order of their numbers.
+- The numbers of a list are packed into one field.
+- A field without presence has no bytes if its value is its type's zero.
 
 Some values of a column can't be written in a message; `misfit` finds them before any value
 is encoded.

@@ -86,7 +86,7 @@ FROM {targets} t WHERE t.place = %s
 ORDER BY (SELECT max(committed_at) FROM {receipts} WHERE target = t.id) DESC NULLS LAST LIMIT 1
 """
 """Makes the statement that binds a table in place of the bound table that had its name. If
-several bound tables had the name, it is the one with the newest receipt.
+several bound tables had the name, the table replaces the one with the newest receipt.
 """
 
 

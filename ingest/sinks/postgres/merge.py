@@ -1,8 +1,8 @@
 """Merges a window's changes into a table with a primary key, in one transaction.
 
-The database keeps the last change of each key. It is a row of the table, or, if the change was a
-delete, a *tombstone* in one of windrow's own tables: the key, the window, and the message's place.
-No key has both. A merge has four steps:
+The database keeps the last change of each key. The change is a row of the table. If it was a
+delete, it is a *tombstone* in one of windrow's own tables: the key, the window, and the message's
+place. No key has both. A merge has four steps:
 
     1 COPY loads the staged changes into a temporary table.
     2 Only the last change of each key is kept: by version, if there is one, then by topic,

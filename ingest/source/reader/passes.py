@@ -105,14 +105,21 @@ def look(calls: Ints, messages: Ints, count: int, rows: Ints, state: Ints, scrat
         messages: the addresses of the messages.
         count: the number of `messages`.
         rows: `FIELDS` arrays, each as long as `messages`; filled.
-        state: `STATE` words. The pass reads `ERR`, the error code of a message to read (0
-            except in a test); `TOPIC`, an address, 0 if it is not known; `PARTITION`;
-            `DUE`, the lowest offset that the first message may have; and `STOP`, the
-            first offset that is left out. The pass writes `DUE`, the offset after the last
-            message; `EVENTS`, the number of events among the messages; `WRONG`, 1 if a
-            message is impossible, and then no other result is valid; `TOPIC_SEEN`, the
-            topic of the first message, 0 without messages; and `BYTES`, the size of keys,
-            values and headers of the rows.
+        state: `STATE` words. The pass reads these:
+
+            - `ERR`: the error code of a message to read (0 except in a test).
+            - `TOPIC`: the address of the topic; 0 if it is not known.
+            - `PARTITION`: the partition's number.
+            - `DUE`: the lowest offset that the first message may have.
+            - `STOP`: the first offset that is left out.
+
+            The pass writes these:
+
+            - `DUE`: the offset after the last message.
+            - `EVENTS`: the number of events among the messages.
+            - `WRONG`: 1 if a message is impossible. Then no other result is valid.
+            - `TOPIC_SEEN`: the address of the first message's topic; 0 without messages.
+            - `BYTES`: the size of keys, values and headers of the rows.
         scratch: `SCRATCH` words.
     """
     row_count, answer_address = 0, scratch.ctypes.data
