@@ -1,6 +1,6 @@
-"""Client properties: those that windrow forces, its defaults, and those of the user.
+"""Client properties: those that windrow forces, its defaults, and the user's.
 
-The user sets properties from the allow-list.
+The user may set properties of the allow-list.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ from windrow.ingest.settings.secrets import InFile, Secret, masked, read
 LOG = logging.getLogger("windrow.librdkafka")
 """Logger of all clients of librdkafka.
 
-Its lines may quote secrets, and a lost connection writes several of them. So they go
-nowhere unless somebody adds a handler to this logger.
+Its lines may quote secrets, and each lost connection writes several lines. So the logger has
+no output until the user adds a handler to it.
 """
 LOG.addHandler(logging.NullHandler())
 LOG.propagate = False
 
 
 def problems(user: Mapping[str, object]) -> list[str]:
-    """All problems of a user's properties, each in one sentence without a value.
+    """Returns all problems of a user's properties, each as a sentence without a value.
 
     A sentence begins with the name of the property.
     """
@@ -51,10 +51,10 @@ def consumer_properties(
     *,
     isolation: Isolation = "read_committed",
 ) -> dict[str, Value]:
-    """Properties of a consumer in this process.
+    """Makes the properties of a consumer in this process.
 
     Raises:
-        SpecError: there are `problems`, or a secret isn't where its reference says.
+        SpecError: there are `problems`, or a secret isn't at the place of its reference.
     """
     return reveal_secrets(consumer_recipe(bootstrap, user, isolation=isolation))
 
@@ -65,7 +65,9 @@ def consumer_recipe(
     *,
     isolation: Isolation = "read_committed",
 ) -> dict[str, Value | Secret]:
-    """Properties of a consumer in another process, which reads the secrets (`reveal_secrets`).
+    """Makes the properties of a consumer in another process.
+
+    That process reads the secrets (`reveal_secrets`).
 
     Raises:
         SpecError: there are `problems`.
@@ -76,10 +78,12 @@ def consumer_recipe(
 
 
 def admin_properties(bootstrap: str, user: Mapping[str, object]) -> dict[str, Value]:
-    """Properties of an AdminClient in this process: those that aren't for consumers only.
+    """Makes the properties of an AdminClient in this process.
+
+    They leave out properties that only consumers have.
 
     Raises:
-        SpecError: there are `problems`, or a secret isn't where its reference says.
+        SpecError: there are `problems`, or a secret isn't at the place of its reference.
     """
     chosen = reveal_secrets(dict(DEFAULTS) | _parsed_properties(user))
     return {"bootstrap.servers": bootstrap} | {
@@ -88,10 +92,10 @@ def admin_properties(bootstrap: str, user: Mapping[str, object]) -> dict[str, Va
 
 
 def reveal_secrets(recipe: Mapping[str, Value | Secret]) -> dict[str, Value]:
-    """Properties with the secrets that their references name, read in this process.
+    """Replaces references to secrets by the secrets, which are read in this process.
 
     Raises:
-        SpecError: a secret isn't where its reference says.
+        SpecError: a secret isn't at the place of its reference.
     """
     return {
         name: read(value, name) if isinstance(value, Secret) else value
@@ -145,7 +149,7 @@ def _problem(name: str, value: object) -> str | None:
 
 
 def _reference_problem(name: str, secret: Secret) -> str | None:
-    """The reason why a property can't have this reference as its value; None if it can."""
+    """Returns why a property can't have this reference as its value; None if it can."""
     if not ALLOWED[name].secret:
         return f"{name} is no secret: write its value, or a template"
     if isinstance(secret, InFile) and not PurePosixPath(secret.path).is_absolute():
@@ -154,9 +158,9 @@ def _reference_problem(name: str, secret: Secret) -> str | None:
 
 
 def _conflicts(user: Mapping[str, object]) -> list[str]:
-    """Problems of properties that are correct one by one, but not together.
+    """Returns the problems of properties that are valid alone, but not together.
 
-    Together they would be ignored, could not connect, or would send a password in clear
+    Such properties would be ignored, could not connect, or would send a password in clear
     text.
     """
     protocol = str(user.get("security.protocol", "PLAINTEXT")).upper()
@@ -175,7 +179,7 @@ def _conflicts(user: Mapping[str, object]) -> list[str]:
     missing = [
         name for name in ("sasl.mechanism", "sasl.username", "sasl.password") if name not in user
     ]
-    # another mechanism is a mistake by itself, and may need neither
+    # another mechanism is an error by itself, and may need neither
     if sasl and missing and mechanism in {"", "PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"}:
         conflicts.append(f"security.protocol asks for SASL and needs {', '.join(missing)} too")
     if protocol == "SASL_PLAINTEXT" and mechanism == "PLAIN":
