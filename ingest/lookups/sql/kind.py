@@ -1,4 +1,4 @@
-"""Settings of a database that rows are looked up in."""
+"""Settings of a database as a lookup source."""
 
 from __future__ import annotations
 
@@ -74,7 +74,8 @@ class SqlSection(SourceSection):
     )
 
     def source(self, folder: Path) -> LookupSource:
-        from windrow.ingest.lookups.sql.source import SqlSource  # loads SQLAlchemy
+        # imported here: it loads SQLAlchemy's dialects and Arrow
+        from windrow.ingest.lookups.sql.source import SqlSource
 
         url, password = self.sql, self.password
         assert not isinstance(password, str), "refused above"
