@@ -22,7 +22,7 @@ from windrow.ingest.transform.rules import Rules
 
 @dataclass(frozen=True)
 class Validate:
-    """Checks columns and rows against a pandera model.
+    """A transform that checks columns and rows against a pandera model.
 
     A row that breaks a rule makes its message a dead letter.
     """
@@ -74,7 +74,7 @@ class Validate:
 
 
 class _Validator:
-    """Checks batches in a worker."""
+    """The check of batches, in a worker."""
 
     def __init__(self, model: type[Any]) -> None:
         self._rules = Rules(model)

@@ -233,7 +233,7 @@ class _Step:
 
         A column that differs in each call, such as random values, is not suspect, unless
         only the order of its values differs. Random values may agree by chance in one call,
-        if there are few rows or few values. So a column must stay suspect in ten calls.
+        if there are few rows or few values. So a column must stay suspect in ten rounds.
 
         Raises:
             SpecError: a column is suspect.

@@ -275,9 +275,8 @@ class _Step:
                 decoded.with_rows(self._output_batch(decoded, all_rows, {}), all_rows), self._reads
             )
         decoded = refuse_unanswerable(decoded, self._outputs, "sql", self._sql.setting)
-        if (
-            not decoded.rows.num_rows
-        ):  # even without rows, DuckDB fails if an expression always fails
+        # even without rows, DuckDB fails if an expression always fails
+        if not decoded.rows.num_rows:
             empty = pa.RecordBatch.from_pylist([], schema=self._schema)
             return decoded.with_rows(empty, np.zeros(0, np.intp))
         rows = self._rows(decoded, messages)
@@ -376,7 +375,7 @@ class _Step:
             timer.cancel()
 
     def _in_parts(self, rows: pa.Table) -> pa.Table:
-        """Computes rows in halves. The query fails for them together, but for none alone.
+        """Computes rows in halves, if the query fails but `_failures` finds no row to refuse.
 
         There are three causes:
         - Some functions of DuckDB don't read their second argument if the first is null in
