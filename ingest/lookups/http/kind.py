@@ -59,7 +59,7 @@ def _url(value: str) -> str:
 
 
 class HttpSection(SourceSection):
-    """A service that answers in JSON, as it is when a window is read."""
+    """A service that answers in JSON. It is asked while a window is read."""
 
     http: Annotated[Text, AfterValidator(_url), Values("`https://HOST/PATH/{column}`")] = Field(
         description=(
@@ -156,9 +156,8 @@ class HttpSection(SourceSection):
 
     def source(self, folder: Path) -> LookupSource:
         with require_extra("http", "A service can't be asked"):
-            from windrow.ingest.lookups.http.source import (
-                HttpSource,
-            )  # imported here: it loads Arrow
+            # imported here: it loads Arrow
+            from windrow.ingest.lookups.http.source import HttpSource
         from windrow.ingest.schema.user_code import ModelReference
 
         match = _URL.fullmatch(self.http)

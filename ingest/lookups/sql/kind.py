@@ -45,7 +45,7 @@ def _by_reference(value: object) -> object:
 
 
 class SqlSection(SourceSection):
-    """A table or view of PostgreSQL, MySQL or SQLite, as it is when a window is read."""
+    """A table or view of PostgreSQL, MySQL or SQLite. It is asked while a window is read."""
 
     sql: Annotated[
         Text,
