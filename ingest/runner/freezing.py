@@ -231,7 +231,7 @@ def refuse_off_grid(pipeline: Pipeline, window: Window) -> None:
     """Checks that the window is on the pipeline's grid, and not before `window.start`.
 
     Raises:
-        GridError: it isn't.
+        GridError: the window isn't on the grid, or begins before `window.start`.
     """
     spec = pipeline.spec
     grid = spec.window

@@ -25,7 +25,7 @@ def next_start(ledger: Ledger, pipeline_id: str) -> Boundary | None:
 def next_start_after(ledger: Ledger, receipt: Receipt) -> Boundary:
     """Returns the boundary at which the window after a committed window begins.
 
-    If the ledger was lost and doesn't know it, it is the end in the receipt.
+    If the ledger was lost and doesn't know this boundary, the end in the receipt is returned.
     """
     return ledger.start(receipt.window.pipeline, receipt.window.end) or receipt.plan.stop
 

@@ -47,7 +47,7 @@ _DO_LOST = (
     " receipts back from the ledger's copies. If the rows are gone for good, too: windrow rebind"
     " SPEC shows what going on without them means."
 )
-"""Advice about a table that can't take back what was committed, and has lost its receipts."""
+"""Advice about a table that can't replace committed windows, and has lost its receipts."""
 
 NEWER_LEDGER = (
     "Set `state` to a newer copy of the ledger, and run windrow verify SPEC --restore-receipts. If"
@@ -240,8 +240,7 @@ def refuse_wrong_tables(pipeline: Pipeline) -> None:
 def refuse_empty_table(pipeline: Pipeline) -> None:
     """Checks that the table isn't empty, if the ledger knows committed windows.
 
-    It is called if none of the looked-up windows is in the table. It loads the table once, if
-    the ledger knows windows.
+    Loads the table once, and only if the ledger knows such windows.
 
     Raises:
         OwnerError: the ledger knows committed windows, and the table has none.

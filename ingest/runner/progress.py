@@ -191,7 +191,7 @@ class ReadProgress:
 
 
 class _Worker:
-    """This process's part of a job."""
+    """The writer of this process's progress file."""
 
     def __init__(self, progress: ReadProgress) -> None:
         assert progress.folder is not None, "a task asks for it"
@@ -229,7 +229,7 @@ class _Worker:
 
 
 _this_worker = lru_cache(maxsize=1)(_Worker)
-"""Returns this process's part of a job. Only the newest job is kept."""
+"""Returns the writer of this process's progress file. Only the newest job's is kept."""
 
 
 def _key(split: Split) -> str:

@@ -154,7 +154,7 @@ def run_windows(
     committed, and the error names the windows that were not tried.
 
     Raises:
-        WindrowError: see `run`. It is raised at the window that it is about.
+        WindrowError: see `run`. The error of a window is raised at the window's place.
     """
     parts = (windows[start : start + TOGETHER] for start in range(0, len(windows), TOGETHER))
     outcomes = (
@@ -478,7 +478,7 @@ def refuse_open(pipeline: Pipeline, window: Window) -> None:
     """Checks that the window's end + delay is in the past.
 
     Raises:
-        NotClosedError: it isn't; the advice says when the window can be run.
+        NotClosedError: the window isn't closed; the advice says when it can be run.
     """
     grid = pipeline.spec.window
     if (

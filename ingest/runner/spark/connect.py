@@ -140,7 +140,8 @@ class ConnectedSpark:
         """Returns the session, if the server answers and its environment fits.
 
         Raises:
-            UnreachableError: it doesn't answer or fit, or refuses the token.
+            UnreachableError: the server doesn't answer, has another environment, or refuses
+                the token.
         """
         from pyspark.errors import PySparkException  # imported here: it loads Spark
 
