@@ -30,7 +30,7 @@ from windrow.ingest.testing.contracts.windows import (
 
 
 class SinkUnderTest(ABC):
-    """One kind of sink."""
+    """The base class of a suite for one kind of sink."""
 
     @abstractmethod
     def make(self, tmp_path: Path, schema: pa.Schema, metadata: Mapping[str, str] = DEFAULT) -> Any:
