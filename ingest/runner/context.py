@@ -131,13 +131,10 @@ class Pipeline:
     takes seconds. Code that only shows a pipeline must not call them.
 
     Attributes:
-        spec: the spec.
         columns: returns the columns of the table's rows.
-        decoder: returns the decoder.
         transform: returns the transform of decoded rows, up to `dataframe_transform`.
         broker: the cluster.
         reader: makes the reader of a plan.
-        ledger: the ledger.
         sink: the table.
         dead_letters: the store of dead letters.
         engine: runs the tasks.
@@ -146,8 +143,6 @@ class Pipeline:
         enumerate_splits: returns the splits of a plan that isn't frozen yet; None to keep
             the plan's splits.
         observer: gets figures of runs; None for no observer.
-        now: returns the current time.
-        sleep: pauses for some seconds.
         before_commit: is called before each commit. If it raises, nothing is committed.
     """
 

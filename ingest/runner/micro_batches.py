@@ -1,4 +1,4 @@
-"""Cuts and runs micro-batches.
+"""Micro-batches: how they are cut and run.
 
 A batch begins at the end of the previous batch. It ends at the offsets that are stable now,
 or at `window.stop`. The next batch is cut only after the previous one is committed. Before a

@@ -25,16 +25,10 @@ from windrow.ingest.model.receipt import Staged
 
 
 class ErrorData(msgspec.Struct, frozen=True):
-    """A WindrowError as data.
+    """A WindrowError as data. Fields that aren't explained here are those of WindrowError.
 
     Attributes:
         kind: the name of its class in `ingest.errors`.
-        message: see `WindrowError`.
-        stage: see `WindrowError`.
-        advice: see `WindrowError`.
-        topic: see `WindrowError`.
-        partition: see `WindrowError`.
-        offset: see `WindrowError`.
         notes: the notes that a stack trace shows with the error.
     """
 

@@ -284,7 +284,7 @@ def _run_together(
     try:
         with timed(pipeline, "plan"):
             committed, attempts = _begin(pipeline, windows, request, progress)
-    except Exception as error:  # each part raises its own error again, at the right window
+    except Exception as error:  # parts are planned again, to find the window of the error
         if len(windows) == 1:
             if not isinstance(error, RefusedError) or not pass_over(windows[0], error):
                 raise

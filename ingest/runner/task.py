@@ -268,20 +268,17 @@ class _SplitCounter:
     """The task's own counts, independent of the counts of reader and stager.
 
     Attributes:
-        split: the split.
         late_bins: see `SplitTask`.
         keyed: see `SplitTask`.
         stamped: numbers of messages by timestamp: before the first edge of `late_bins`,
             between each two edges, after the last edge.
         position: the offset after the last message that was read.
-        rows: rows.
-        deletes: deleted keys.
-        valid: messages with rows or deletes.
-        dead: refused messages.
-        dropped: messages without a value that the spec says to leave out.
-        filtered: messages that a transform leaves out.
-        truncated: messages that lost a part of a timestamp below a microsecond.
-        reasons: numbers of dead letters by reason.
+        valid: number of messages with rows or deletes.
+        dead: number of refused messages.
+        dropped: number of messages without a value that the spec says to leave out.
+        filtered: number of messages that a transform leaves out.
+        truncated: number of messages that lost a part of a timestamp below a microsecond.
+        reasons: number of dead letters by reason.
         refusals: the refusals, with stages, details and offsets.
         first_dead: offset and reason of the first dead letters.
         lookups: the counts of the lookups.

@@ -226,7 +226,7 @@ class _Asker:
             return f"Expected one object, or one list of objects - at {path}"
         except (msgspec.DecodeError, UnicodeDecodeError):
             with suppress(ValueError, RecursionError):
-                # json.loads accepts these values; the service would write them again
+                # json.loads accepts these values; another try would get the same answer
                 json.loads(body)
                 return "its answer has NaN, Infinity or half a surrogate pair"
             raise AgainError("what it answered is no JSON", 0) from None

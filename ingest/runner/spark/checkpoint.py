@@ -2,12 +2,13 @@
 
 Spark tasks read splits one after the other. A task gives the rows of a split, and then one row
 with the split's result. All these rows become a local checkpoint on the disks of Spark's
-executors. Spark forgets how they were made, so it never reads messages again. If it loses rows,
-the window fails. A second reading could give other rows, and the counts would be wrong: with
-`on_loss: skip`, messages may be gone by then.
+executors. Spark forgets how they were made, so it never reads messages again. If Spark loses
+rows, the window fails. A second reading could give other rows, and the counts would be wrong:
+with `on_loss: skip`, messages may be gone by then.
 
 Spark may keep the rows of two tries at a split, and one of the tries may have failed halfway.
-Only the rows of the try whose result was counted are used. Otherwise the window fails.
+Only rows of the try whose result was counted may be used. If Spark gives rows of the other try,
+the window fails.
 
 The rows are removed with their session, even if this process is killed, and even on a Spark
 Connect server. A cache would stay until the server ends.
@@ -114,7 +115,7 @@ def session_of_its_own(spark: SparkSession) -> Iterator[SparkSession]:
     try:
         yield session
     finally:
-        if is_connected(session):  # stopping a session of the own Spark would stop Spark itself
+        if is_connected(session):  # otherwise stopping the session would stop this process's Spark
             end_session(session)
 
 

@@ -180,8 +180,8 @@ class ConnectedSpark:
 def another_session(session: Any) -> SparkSession:
     """Opens another session of a client, on the same server.
 
-    It has the same retry policy and the same workers as the first session. It shares no
-    other settings.
+    It has the same retry policy as the first session, and workers with the same code. It
+    shares no other settings.
     """
     another = session.newSession()
     another.client.set_retry_policies(session.client.get_retry_policies())

@@ -5,9 +5,9 @@ share a task, because a Spark task costs more than reading a thousand messages. 
 pass through the JVM.
 
 A job runs on the process's own Spark, local or at a cluster's master
-(`ingest.runner.spark.cluster`). There it is an RDD, because Spark's SQL takes longer to start
-than a small window takes. Or it runs on a server that is up already
-(`ingest.runner.spark.connect`). A server has DataFrames only, so there it is
+(`ingest.runner.spark.cluster`). There the job is an RDD, because Spark's SQL takes longer to
+start than a small window takes. Or the job runs on a server that is up already
+(`ingest.runner.spark.connect`). A server has DataFrames only, so there the job is
 `range(n).mapInArrow`.
 
 Spark may run a task again, after it lost an executor or a worker. Each attempt stages files

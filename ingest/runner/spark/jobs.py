@@ -1,4 +1,4 @@
-"""Helpers for jobs on Spark: they pickle, wait for and cancel a job, and turn its errors."""
+"""Helpers for jobs on Spark: pickling, waiting, cancelling, and errors."""
 
 from __future__ import annotations
 

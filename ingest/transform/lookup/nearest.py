@@ -164,9 +164,9 @@ class _Table:
         """Returns the `top_k` nearest vectors of each query, nearest first, and their scores.
 
         `near` is the approximate nearness from the product of the matrices: greater is nearer.
-        Its error is less than half of `room`. For a sum of n products is wrong by at most n
-        half epsilons times the product of both lengths, in any order (Higham, Accuracy and
-        Stability of Numerical Algorithms, 3.1).
+        Its error is less than half of `room`, because the error of a sum of n products is at
+        most n half epsilons times the product of both lengths, in any order (Higham, Accuracy
+        and Stability of Numerical Algorithms, 3.1).
 
         Args:
             queries: a matrix with one query per row.

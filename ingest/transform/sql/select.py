@@ -111,7 +111,7 @@ class Select(msgspec.Struct, frozen=True):
 
     @property
     def computed(self) -> tuple[Output, ...]:
-        """The outputs that aren't columns of the rows, passed on unchanged."""
+        """The outputs that are computed by an expression."""
         return tuple(output for output in self.outputs if output.source is None)
 
     @property

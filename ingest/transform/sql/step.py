@@ -347,7 +347,7 @@ class _Step:
 
         Raises:
             SpecError: the query takes too long, or too much memory.
-            BugError: DuckDB can't go on.
+            BugError: DuckDB has an internal error.
             duckdb.Error: an expression fails for a row.
         """
         self._con.register(ROWS, rows)
