@@ -47,7 +47,9 @@ _LOST = {
 }
 _FEW = 10
 _EVER_MS = 100 * 365 * 86_400_000
-"""A retention of this many milliseconds or more means for ever: Kafka's maximum exceeds any date.
+"""A retention of this many milliseconds or more means for ever.
+
+Kafka's maximum would exceed any date.
 """
 
 

@@ -137,7 +137,10 @@ def _step(name: str, indices_before: Any, decoded: Decoded, places: list[str]) -
 
 
 def _json(value: Any) -> Any:
-    """Converts NaN and infinities, also in lists and structs, to strings that JSON can represent."""
+    """Converts NaN and infinities, also in lists and structs, to strings.
+
+    JSON has no such numbers.
+    """
     if isinstance(value, float) and not isfinite(value):
         return "NaN" if isnan(value) else "Infinity" if value > 0 else "-Infinity"
     if isinstance(value, dict):
