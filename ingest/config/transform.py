@@ -71,7 +71,7 @@ class TransformSpec(Section):
 
     @classmethod
     def conflicts(cls, written: Mapping[str, Any]) -> Iterator[tuple[SettingPath, str]]:
-        """Finds an earlier version's form, a second `spark` step, and lookups with the same name."""
+        """Finds an earlier version's form, a second `spark` step, and lookups with equal names."""
         if "spark" in written:
             yield (
                 ("spark",),
