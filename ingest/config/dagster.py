@@ -265,7 +265,7 @@ class DagsterSpec(Section):
     )
 
     def mistakes(self, window: WindowSpec) -> Iterator[tuple[SettingPath, str]]:
-        """Finds settings that micro-batches can't have, and conditions that ask for open windows."""
+        """Finds settings that micro-batches can't have, and conditions that need open windows."""
         condition = self.automation_condition
         if not isinstance(window, TimeWindows):
             for name in ("max_partitions_per_run", "automation_condition"):
