@@ -7,8 +7,8 @@ pipeline's table. A direct edge would have two effects:
   pinned to a version of it.
 - Conditions such as `eager` would request the newest window again.
 
-The pipeline's table depends on all partitions of the placeholder. It has none, so none is
-missing, none changes, and no condition waits.
+The pipeline's table depends on all partitions of the placeholder. The placeholder has no
+partitions, so none can be missing or change, and no condition waits for one.
 """
 
 from __future__ import annotations

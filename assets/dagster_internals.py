@@ -135,7 +135,10 @@ class ShownAloneError(DagsterUserCodeProcessError):
 # ------------------------------------------------------------------------------ texts, sizes
 
 LONGEST_TEXT = 999
-"""The maximum number of characters of a Markdown text that Dagster's pages show without a link."""
+"""The maximum length of a Markdown text that Dagster's pages show, in characters.
+
+Instead of a longer text they show a link.
+"""
 
 SCAFFOLDER_WARNING = "Class `SparkDeclarativePipelineScaffolder`"
 """The beginning of a warning that each `dg` command prints.

@@ -66,7 +66,7 @@ def topics_name(spec: PipelineSpec) -> str:
 
 
 SPARK_KEY = "spark"
-"""The key of the Spark that pipelines without Spark settings of their own share."""
+"""The key of the Spark that all pipelines without their own Spark settings share."""
 
 
 def spark_key(spec: PipelineSpec) -> str:

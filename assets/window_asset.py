@@ -159,7 +159,7 @@ class OnCommitted(DeadReplayConfig):
     def results(
         self, context: dg.AssetExecutionContext, pipeline: Pipeline, windows: Sequence[Window]
     ) -> Iterator[Result | PassedOver]:
-        """Makes windows run, or replays their dead letters; yields each result after its commit.
+        """Runs windows, or replays their dead letters; yields each result after its commit.
 
         A refused window doesn't stop the others.
 

@@ -107,7 +107,7 @@ def refuse_no_spec(spec: object) -> None:
 
 
 def assemble_to_look(spec: PipelineSpec, engine: Engine | None = None) -> Pipeline:
-    """Makes a pipeline for a caller that only reads, or looks before it writes.
+    """Makes a pipeline for a caller that only reads, or that reads before it writes.
 
     The schema is loaded before the first write, and its errors are raised then.
 
@@ -119,7 +119,7 @@ def assemble_to_look(spec: PipelineSpec, engine: Engine | None = None) -> Pipeli
 
 
 def connect(spec: PipelineSpec) -> Connection:
-    """Makes the connection to the pipeline's cluster. That is enough to look at its topics."""
+    """Makes the connection to the pipeline's cluster. It is enough for reading its topics."""
     return reach(spec.cluster, spec.source.isolation)
 
 

@@ -3,7 +3,7 @@
 A worker runs the splits of a job one after the other. Each attempt at a split has a task of
 its own, which keeps no state. A client that may outlive an attempt is therefore kept here,
 in the thread that runs the tasks, until the last task has ended. A client that is taken has
-one user, who returns it only if it still works.
+one user. The user puts it back only if it still works.
 """
 
 from __future__ import annotations

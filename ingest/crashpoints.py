@@ -71,7 +71,7 @@ class CrashError(BaseException):
 
 
 def crash_point(name: CrashPoint) -> None:
-    """Makes the process die, stop or raise at this point, if WINDROW_CRASH names the point."""
+    """Interrupts the process here by a kill, a stop or an exception, if WINDROW_CRASH says so."""
     setting = os.environ.get("WINDROW_CRASH")
     if not setting:
         return

@@ -4,12 +4,12 @@
     ├── SpecError            exit 2   the spec, the schema or the command line is wrong: fix it
     │   └── SpecMistakesError      all mistakes of one spec
     ├── RefusedError         exit 1   the data was refused, nothing became visible: a person decides
-    │   ├── DataLossError          retention or truncation removed what the window needs
+    │   ├── DataLossError          retention or truncation removed messages that the window needs
     │   │   └── CutOffError            a log ends below the end of an earlier window
     │   ├── IdentityError          another cluster, a recreated topic
     │   │   └── OwnerError       pipeline, ledger, table and registry don't belong together
     │   ├── OverlapError           the range is already committed under another window
-    │   ├── GridError              the window does not lie on the table's grid
+    │   ├── GridError              the window isn't on the table's grid
     │   ├── PausedError            somebody has paused the pipeline
     │   ├── SchemaChangedError     the schema and the table's columns differ
     │   ├── DeadLetterLimitError   more dead letters than the limits allow
@@ -23,8 +23,8 @@
     └── BugError             exit 70  a mistake of windrow or a library: report it
         └── AccountingError            the counters disagree
 
-Every error names its stage, if known the topic-partition and offset, and what to do. No
-error carries a payload or a secret.
+Every error names its stage and what to do, and if known the topic-partition and offset. No
+error contains a payload or a secret.
 """
 
 from __future__ import annotations
@@ -255,7 +255,7 @@ class OverlapError(RefusedError):
 
 
 class GridError(RefusedError):
-    """The window does not lie on the grid that the table was begun with."""
+    """The window isn't on the grid that the table was begun with."""
 
     of_setting = True
 

@@ -74,6 +74,9 @@ def dags_from(
 ) -> dict[str, DAG]:
     """Makes a DAG for each pipeline below a folder, by its id: `globals().update(dags_from(...))`.
 
+    A file that can't be used causes an import error for that file only. The other pipelines
+    have their DAGs.
+
     Args:
         folder: the folder with the pipelines' files: every `defs.yaml` of windrow in it and
             below.
@@ -83,9 +86,6 @@ def dags_from(
         options: as for `WindrowRunOperator`.
         settings: arguments of each DAG, such as `default_args={"pool": "spark"}` or
             `max_active_runs=4`.
-
-    A file that can't be used causes an import error for that file only. The other pipelines
-    have their DAGs.
 
     Raises:
         ValueError: no pipeline can be used.

@@ -46,7 +46,7 @@ WHERE = {"files": "files", "kafka": "topic", "routes": "three tables"}
 
 
 def demo(home: DemoHome, orders: int, console: Console, sink: str | None = None) -> bool:
-    """Performs the whole demo, and stops the broker if it started it.
+    """Runs the whole demo, and stops the broker at the end if the demo started it.
 
     Args:
         home: the demo's folders.
@@ -116,7 +116,7 @@ def _set_up(home: DemoHome, broker: EmbeddedBroker, orders: int, console: Consol
 def _ingest(
     home: DemoHome, definitions: dg.Definitions, specs: list[PipelineSpec], console: Console
 ) -> bool:
-    """Makes Dagster run the 24 windows of orders, then the customers' micro-batches.
+    """Runs the 24 windows of orders through Dagster, then the customers' micro-batches.
 
     It also does so if they are already committed, which shows that no row is written twice.
     """
@@ -136,7 +136,7 @@ def _ingest(
 def report(home: DemoHome, specs: list[PipelineSpec], console: Console) -> bool:
     """Prints a line for each window, the results of the checks, and the next steps.
 
-    Returns whether nothing is wrong.
+    Returns True if everything is right.
 
     Raises:
         SpecError: there is nothing to check yet.

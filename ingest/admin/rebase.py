@@ -39,7 +39,7 @@ def propose(pipeline: Pipeline, start: Initializer | None) -> Rebase:
 
 
 def rebase(pipeline: Pipeline, start: Initializer | None) -> Rebase:
-    """Makes the ledger record the rebase: later windows are read from the current source.
+    """Records the rebase in the ledger: later windows are read from the current source.
 
     Raises:
         SpecError: see `propose`.

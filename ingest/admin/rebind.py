@@ -98,7 +98,7 @@ def propose(pipeline: Pipeline) -> Rebind:
 
 
 def rebind(pipeline: Pipeline) -> Rebind:
-    """Makes the ledger record the rebind.
+    """Records the rebind in the ledger.
 
     Raises:
         SpecError: see `propose`.

@@ -38,7 +38,7 @@ class PauseState(msgspec.Struct):
 
 
 def set_paused(output: Output, path: Path, *, paused: bool, who: str | None, reason: str) -> None:
-    """Makes the ledger record a pause or its end. A pipeline that isn't paused is not resumed."""
+    """Records a pause or its end in the ledger. A pipeline that isn't paused is not resumed."""
     pipeline = assemble.assemble_to_look(load_spec(path))
     name, ledger = pipeline.spec.id, pipeline.ledger
     who = getuser() if who is None else who

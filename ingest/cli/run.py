@@ -70,7 +70,7 @@ def run_named(
     request: str | None,
     anyway: bool,
 ) -> None:
-    """Makes windows run: the named ones, or the next micro-batch.
+    """Runs the named windows, or the next micro-batch.
 
     Args:
         output: the command's output.

@@ -18,7 +18,7 @@ class RefusedWindow(msgspec.Struct, frozen=True):
     Attributes:
         window: the window.
         plan: the digest of its plan; empty if none was frozen.
-        schema: the digest of everything in the spec that decides which messages are refused
+        schema: the digest of everything that decides which messages are refused
             (`runner.due.schema_digest`).
         code: windrow's version.
         refused_at: the time of the refusal.

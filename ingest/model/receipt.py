@@ -128,9 +128,9 @@ class SplitCounts(msgspec.Struct, frozen=True):
         schemas: id and digest of each writer's schema that was used.
         lookups: the counts of each lookup for the rows.
         ignored: messages with fields that no column is for, without refused messages.
-        ignored_fields: the number of ignored messages by the path of their first such
-            field, for the first paths that were seen. Other fields count under `others`.
-            `*` stands for the keys of a map.
+        ignored_fields: the number of messages by the path of such a field, in the first
+            ignored messages. Only the first paths are named; all others count as `others`.
+            `*` is any key of a map.
     """
 
     topic: str
@@ -167,7 +167,7 @@ class SplitCounts(msgspec.Struct, frozen=True):
 
     @classmethod
     def of_nothing(cls, split: Split) -> Self:
-        """Returns the counts of a split that ends without a message read."""
+        """Returns the counts of a split without messages, with the reader's position at its end."""
         range_ = (split.topic, split.partition, split.start, split.stop, split.stop)
         return cls(*range_, 0, 0, 0, 0, 0, 0, 0, 0, rows=0)
 
@@ -347,7 +347,7 @@ class Receipt(msgspec.Struct, frozen=True):
 
     @property
     def ignored_fields(self) -> Counter[str]:
-        """The number of messages by the path of their first field that no column is for."""
+        """The number of messages by the path of a named field that no column is for."""
         return sum((Counter(dict(split.ignored_fields)) for split in self.splits), Counter[str]())
 
     @property

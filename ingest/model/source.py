@@ -87,25 +87,25 @@ def selection_text(selection: Selection) -> str:
 
 
 class AtLabel(msgspec.Struct, frozen=True, tag="label"):
-    """Start where the first window's label cuts the log, by the settled rule.
+    """The position where the first window's label cuts the log, by the settled rule.
 
     The first window then has the messages that belong to it by time, and no earlier ones.
     """
 
 
 class Earliest(msgspec.Struct, frozen=True, tag="earliest"):
-    """Start at the log's first offset."""
+    """The position at the log's first offset."""
 
 
 class Latest(msgspec.Struct, frozen=True, tag="latest"):
-    """Start at the log's end.
+    """The position at the log's end.
 
     The end is the last stable offset, or with read_uncommitted the high watermark.
     """
 
 
 class AtTime(msgspec.Struct, frozen=True, tag="timestamp"):
-    """Start at the first offset at or after an instant, as Kafka answers it.
+    """The position at the first offset at or after an instant, as Kafka answers it.
 
     Attributes:
         moment: the instant.
@@ -117,7 +117,7 @@ class AtTime(msgspec.Struct, frozen=True, tag="timestamp"):
 
 
 class GroupOffsets(msgspec.Struct, frozen=True, tag="committed"):
-    """Start at the offsets that a consumer group has committed.
+    """The position at the offsets that a consumer group has committed.
 
     Attributes:
         group: the consumer group.
@@ -129,11 +129,11 @@ class GroupOffsets(msgspec.Struct, frozen=True, tag="committed"):
 
 
 class Given(msgspec.Struct, frozen=True, tag="offsets"):
-    """Start at given offsets.
+    """Positions at given offsets.
 
     Attributes:
-        offsets: an offset for each of some topic-partitions.
-        others: the start of all other topic-partitions.
+        offsets: the offset of each of some topic-partitions.
+        others: the position in all other topic-partitions.
     """
 
     offsets: tuple[tuple[TopicPartition, int], ...]
@@ -174,8 +174,8 @@ def parse_initializer(text: str, topics: Iterable[str]) -> Initializer:
     - `committed:GROUP`
     - Flink's `partition:0,offset:42;partition:1,offset:300`
 
-    `?fail`, `?earliest` or `?latest` may follow the last three. It decides the case that
-    the position has no answer: `committed:GROUP?earliest`.
+    `?fail`, `?earliest` or `?latest` may follow the last three forms, as in
+    `committed:GROUP?earliest`. It says what happens if the position has no answer.
 
     Args:
         text: the position.
@@ -280,7 +280,7 @@ class FrozenStop(msgspec.Struct, frozen=True):
         }
 
     def covers(self, splits: Iterable[Split]) -> bool:
-        """Returns whether all splits lie before the end."""
+        """Returns whether all splits end before or at the frozen end."""
         ends = self.boundary.by_tp()
         return all(split.tp in ends and split.stop <= ends[split.tp].offset for split in splits)
 
