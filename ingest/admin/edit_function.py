@@ -78,7 +78,7 @@ def load_edit(script: Path) -> Edit:
         raise SpecError(
             f"{script} is not Python: line {error.lineno}", "spec", "Fix the script."
         ) from None
-    except foreign_exceptions() as error:  # whatever a user's script raises
+    except foreign_exceptions() as error:  # a user's script may raise anything
         raise _failure_error(f"{script} can't be run", error, script) from None
     edit = names.get(_FUNCTION)
     if not callable(edit):
@@ -96,7 +96,7 @@ def _add_checks(edit: Callable[[RefusedMessage], object], script: Path) -> Edit:
     def call(message: RefusedMessage) -> RefusedMessage | None:
         try:
             edited = edit(message)
-        except foreign_exceptions() as error:  # whatever a user's function raises
+        except foreign_exceptions() as error:  # a user's function may raise anything
             raise _failure_error(f"{_FUNCTION} failed", error, script, message) from None
         mistake = None if edited is None else _describe_mistake(edited, message)
         if mistake is not None:

@@ -23,7 +23,8 @@ class Finding(msgspec.Struct, frozen=True):
     """One result of verification.
 
     Attributes:
-        level: "wrong": a person must act; "unchecked": a system couldn't be reached.
+        level: "wrong": a person must act; "unchecked": a system couldn't be reached;
+            "info": anything else.
         about: what was compared.
         message: the result.
         advice: what to do.

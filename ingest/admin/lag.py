@@ -135,8 +135,8 @@ def uncommitted_between(pipeline: Pipeline, newest: int) -> list[Uncommitted]:
 def find_series(receipts: Iterable[Receipt]) -> list[tuple[Receipt, Receipt]]:
     """Returns the first and last receipt of each series of windows without a gap, in order. Pure.
 
-    Receipts between the first and the last aren't kept, because there may be many. They may
-    come in any order.
+    Receipts between the first and the last aren't kept, because there may be many. The
+    receipts may come in any order.
     """
     firsts, lasts = dict[Label, Receipt](), dict[Label, Receipt]()
     for receipt in receipts:

@@ -103,8 +103,8 @@ Debug = Annotated[bool, typer.Option("--debug", help="Show the stack trace of an
 class Commands(TyperGroup):
     """A group of commands with better errors than typer's.
 
-    It says which command is missing before a file. It refuses an option that is given
-    twice: typer would silently use the last value.
+    If a file is given without a command, the error says so. An option that is given twice
+    is refused: typer would silently use the last value.
     """
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:

@@ -105,9 +105,9 @@ class ClusterSpec(Section):
     )
 
     def under(self, client: ClientProperties, tuning: TuningSpec) -> Self:
-        """Returns the cluster, with a pipeline's own settings in front of the cluster's.
+        """Returns the cluster with a pipeline's own settings.
 
-        Each property of `client` and each setting of `tuning` is replaced by itself.
+        A property or a setting of the pipeline replaces only the same one of the cluster.
         """
         return self.model_copy(
             update={

@@ -189,8 +189,8 @@ def _find_cluster(
 ) -> ClusterSpec | Mistake | None:
     """Finds the cluster that a section names.
 
-    None if it names none, or if the value can't be a name, which the validation of its
-    field reports.
+    None if the section names none. It is also None if the value can't be a name; the
+    validation of its field then reports that.
     """
     cluster = section.get("cluster")
     try:

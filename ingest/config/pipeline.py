@@ -311,8 +311,8 @@ class PipelineSpec(Section):
     def cluster(self) -> ClusterSpec:
         """The cluster to read from.
 
-        It is the source's own, or the named one with the source's settings in front of its
-        own.
+        It is the source's own cluster, or the named one, with its settings overridden by
+        the source's.
 
         Raises:
             SpecError: `named_clusters` lacks the cluster that the source names.

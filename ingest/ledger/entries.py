@@ -1,8 +1,8 @@
 """The ledger's entries: one table, with a value for each pipeline, kind and key.
 
 A kind defines its keys and values; all else is the same for all kinds. An existing entry
-isn't changed, with three exceptions: the table of a pipeline, a rebase, and the copy of a
-receipt. They are replaced in a transaction that has read them. Keys sort like the labels,
+isn't changed, with these exceptions: the ledger's id, the table of a pipeline, a rebase,
+and the pins, the refusal and the copied receipt of a window. Keys sort like the labels,
 windows or numbers that they name, so "the newest" and "the nearest" are steps in the
 primary key's index.
 
@@ -250,9 +250,9 @@ class Entries:
 _parsed: Callable[..., Any] = lru_cache(maxsize=16)(
     lambda stored, kind: from_json(unpack(stored), kind)
 )
-"""Parses a value, or returns it from a cache.
+"""Parses a stored text, or returns its value from a cache.
 
-Values never change, and a run reads the boundaries around its window several times.
+A run reads the boundaries around its window several times.
 """
 
 LONG = 16 * 1024

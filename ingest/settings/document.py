@@ -101,7 +101,7 @@ class Document:
     lines: dict[SettingPath, int] = field(default_factory=dict)
     mistakes: list[Mistake] = field(default_factory=list)
     values_by_template: dict[SettingPath, dict[str, str]] = field(default_factory=dict)
-    """Values of the environment, by setting and by the template that asked for them."""
+    """Values of the environment, by setting and by the template that reads them."""
 
     def line(self, mistake: Mistake) -> int:
         """Returns the line of a mistake's setting, or of the nearest setting around it.

@@ -40,7 +40,7 @@ _ADVICE = {
 def tls_advice(text: str) -> str | None:
     """Returns the advice for an error of libpq that is a TLS failure; None for other errors.
 
-    Another attempt doesn't fix a TLS failure. One untrusted host among several is enough
-    for the failure, so that it is fixed before that host is needed.
+    Another attempt doesn't fix a TLS failure. If a URL has several hosts, one untrusted
+    host is enough for the failure: it must be fixed before that host is needed.
     """
     return next((advice for words, advice in _ADVICE.items() if words in text), None)
