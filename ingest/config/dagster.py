@@ -102,7 +102,7 @@ class FreshnessSpec(Section):
 
     @classmethod
     def conflicts(cls, written: Mapping[str, Any]) -> Iterator[tuple[SettingPath, str]]:
-        """Refuses `fail_window` with `deadline_cron`, none of them, and a setting without its pair."""
+        """Refuses `fail_window` with `deadline_cron`, neither of them, and half of a pair."""
         stated_names = {name for name, value in written.items() if value is not None}
         if ("fail_window" in stated_names) == ("deadline_cron" in stated_names):
             yield (), "set fail_window, or deadline_cron with lower_bound_delta"
