@@ -83,10 +83,11 @@ def log_checks(
 ) -> None:
     """Evaluates checks in the table's step.
 
-    Dagster skips the steps after a failed step, and shows the checks of a run that weren't
-    evaluated as failed. So a failing step evaluates all checks itself. The dead letters'
-    check has no step in a run of the table. Dagster records a check that a run didn't plan
-    only outside of runs. A check that can't be evaluated is left out.
+    If a step fails, Dagster skips the steps after it, and shows their checks as failed. So
+    a failing step evaluates all checks itself. The check of the dead letters has no step in
+    a run of the table. Its result is reported outside of the run, because Dagster accepts
+    no result of a check that the run didn't plan. A check whose evaluation fails is left
+    out.
 
     Args:
         context: the run's context.
@@ -139,7 +140,7 @@ def _evaluation(
 
     For an `AssetCheckResult` Dagster 1.13 looks up which materialization was checked. In a
     run over a range of partitions it lists all partitions of the table for that, once per
-    check (5 s on a grid of five minutes that is ten months long). For an
+    check. That takes 5 s on a grid of five minutes that is ten months long. For an
     `AssetCheckEvaluation` it compares the times of the events instead.
 
     Args:

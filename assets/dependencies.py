@@ -1,8 +1,8 @@
 """Assembles a pipeline from the Dagster resources under its keys, and from nothing else.
 
 Pipelines that name a cluster and have no other connection settings share the cluster's
-resource. A replacement of a resource takes effect for runs, checks, sensors and
-observations. It needs the methods that are called here.
+resource. If a resource is replaced, runs, checks, sensors and observations all use the new
+one. It needs the methods that are called here.
 """
 
 from __future__ import annotations

@@ -203,9 +203,9 @@ def table_columns(spec: PipelineSpec, transform: Transform | None = None) -> Col
 def column_sources(spec: PipelineSpec) -> Mapping[str, frozenset[ColumnSource]]:
     """Returns the decoded columns and metadata columns that each table column depends on.
 
-    A value that comes from a lookup is given as the lookup's name and the column's name in
-    its source. With a `spark` step the result is empty, because the step's function can't
-    be analysed.
+    For a value of a lookup, the source is the lookup's name and the name of the column
+    there. With a `spark` step the result is empty, because the step's function can't be
+    analysed.
 
     Raises:
         SpecError: a schema can't be loaded, or a step can't be used.

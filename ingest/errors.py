@@ -1,4 +1,4 @@
-"""The errors of windrow. Each branch of the tree asks for another reaction.
+"""The errors of windrow, as a tree. The errors of a branch need the same reaction.
 
     WindrowError
     ├── SpecError            exit 2   the spec, the schema or the command line is wrong: fix it

@@ -41,8 +41,8 @@ class ShownWindows(msgspec.Struct):
         pipeline: the id of the pipeline.
         windows: the newest committed windows.
         has_more: whether there are older ones.
-        uncommitted: windows between the shown ones that were refused or never run. If no
-            older windows are left out, windows before the first one count, too.
+        uncommitted: windows between the shown ones that were refused or never run. Windows
+            before the first shown one count, too, if all committed windows are shown.
         done: whether the newest window reaches `window.stop`, as it was when that window
             was run.
     """

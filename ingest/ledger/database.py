@@ -1,8 +1,8 @@
 """The ledger's database: transactions that exclude each other, on SQLite and PostgreSQL.
 
 SQLite keeps its rollback journal. The ledger is then one file that can be copied, on any
-file system with locks, and a write-ahead log wouldn't make its few small transactions
-faster. Each transaction opens the file again, which takes a third of a millisecond. A kept
+file system with locks. A write-ahead log wouldn't make its few small transactions faster.
+Each transaction opens the file again, which takes a third of a millisecond. A kept
 connection would continue to write to a file that was moved away.
 
 A process keeps one connection to a server. The connection is tested before each

@@ -1,7 +1,7 @@
 """Figures for Prometheus: in a file for node_exporter's textfile collector, or at a Pushgateway.
 
 A run is a process that ends, and the next run would count from 0 again. So a report reads
-the current figures from the file or the Pushgateway, adds what the run has counted since
+the current figures from the file or the Pushgateway. It adds what the run has counted since
 its last report, and writes the sums.
 """
 
