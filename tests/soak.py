@@ -24,7 +24,9 @@ LIMIT = 6 * 3600
 
 
 def seeds(first: int) -> Iterator[int]:
-    """Yields SEED, so that one round can be repeated by its seed, and then numbers drawn from it."""
+    """Yields SEED, so that one round can be repeated by its seed, and then numbers
+    drawn from it.
+    """
     yield first
     drawn = random.Random(first)
     while True:

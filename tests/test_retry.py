@@ -16,7 +16,9 @@ from windrow.ingest.retry import LONGEST_WAIT_SECONDS, growing_waits, retry
 def test_a_call_is_repeated_while_its_error_may_pass_and_a_wait_is_left(
     retriable: bool, waits: tuple[float, ...], tries: int
 ) -> None:
-    """A call is repeated until it succeeds or no wait is left; the last error is raised unchanged."""
+    """A call is repeated until it succeeds or no wait is left; the last error is raised
+    unchanged.
+    """
     calls = 0
 
     def call() -> str:

@@ -145,7 +145,9 @@ class Layout:
         self.desk.logs.cluster.add_partitions(topic, self.partitions[topic])
 
     def _punch(self) -> None:
-        """Removes some unread messages, like compaction does, if the cluster can do that at once."""
+        """Removes some unread messages, like compaction does, if the cluster can do
+        that at once.
+        """
         cluster = self.desk.logs.cluster
         if not isinstance(cluster, MemoryCluster):
             return

@@ -242,7 +242,9 @@ class LedgerContract:
         assert [reopen().boundary(PIPELINE, b.label) for b in frozen] == frozen
 
     def test_one_label_frozen_at_once_has_one_value(self, reopen: Callable[[], Ledger]) -> None:
-        """Of eight boundaries that are frozen at once under one label, one stays, and all get it."""
+        """Of eight boundaries that are frozen at once under one label, one stays, and
+        all get it.
+        """
         with ThreadPoolExecutor(8) as pool:
             frozen = list(
                 pool.map(

@@ -69,7 +69,9 @@ class Cluster(Protocol):
         """Makes a topic in which nothing expires, and returns its name."""
 
     def send(self, tp: TopicPartition, messages: Sequence[Sent]) -> None:
-        """Writes messages without a transaction, in order; they are in the log when this returns."""
+        """Writes messages without a transaction, in order; they are in the log when
+        this returns.
+        """
 
     def begin(self, topic: str) -> OpenTransaction:
         """Begins a transaction on one topic."""

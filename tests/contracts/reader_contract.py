@@ -527,7 +527,9 @@ class ReaderContract:
         )
 
     def test_a_reader_reads_again(self, broker: Broker, logs: Logs) -> None:
-        """A reader can read several splits one after the other; each summary is of the last split."""
+        """A reader can read several splits one after the other; each summary is of the
+        last split.
+        """
         tp = logs.partition()
         logs.send(tp, *make_messages(9))
         reader = self.reader(broker, tp)

@@ -497,7 +497,9 @@ class SourceContract:
         assert desk.verdict().ok, str(desk.verdict())
 
     def test_a_refused_micro_batch_is_in_the_way(self, desk: SourceDesk) -> None:
-        """The lowest uncommitted micro-batch runs first: no later batch is made before its commit."""
+        """The lowest uncommitted micro-batch runs first: no later batch is made before
+        its commit.
+        """
         tp = desk.logs.partition()
         desk.send(tp, *minutes(0))
         desk.engine = DyingEngine(splits_done=0)

@@ -213,7 +213,9 @@ class ReadTruncationContract:
         assert (offsets, summary.skipped) == ([2, 3, 4, 5], 4)
 
     def test_a_clean_change_of_leader_is_no_loss(self, cut: Cut) -> None:
-        """A new leader without a cut is no loss, even if the cluster has forgotten the old epoch."""
+        """A new leader without a cut is no loss, even if the cluster has forgotten the
+        old epoch.
+        """
         assert cut.read(cut.intact, 8, 10, cut.old, cut.old)[0] == [8, 9]
         assert cut.read(cut.intact, 8, 18, cut.old, cut.new)[0] == [*range(8, 18)]
         assert cut.read(cut.trimmed, 10, 18, cut.old, cut.new)[0] == [*range(10, 18)]
