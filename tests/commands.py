@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 GROUPS = ("dead",)
-"""Commands that have subcommands."""
+"""Commands with subcommands that take a spec."""
 
 
 def with_spec(words: Sequence[str], spec: str) -> list[str]:
