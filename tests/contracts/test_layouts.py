@@ -13,7 +13,7 @@ from tests.contracts.layouts import Layout
 from tests.contracts.test_source import kafka_desk, memory_desk
 
 PART = 50
-"""Number of layouts of a test in memory; `make test` reads 150, and a round of soak a thousand."""
+"""Number of layouts of one case; a round of soak has 20 cases, so a thousand layouts."""
 
 MEMORY = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
 """A folder in memory, where a sync costs nothing; None if there is none.
