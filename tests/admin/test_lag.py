@@ -135,10 +135,7 @@ def test_an_odd_timestamp_has_no_age(stamp: datetime | int) -> None:
         (Latest(), 0),
         (AtTime(ago(3600 - 6)), 4),
         (Given(((tp(0), 9),), "earliest"), 1),
-        (
-            Given(((tp(0), 1),), "earliest"),
-            8,
-        ),  # these offsets are deleted; the first window reports that
+        (Given(((tp(0), 1),), "earliest"), 8),  # deleted; the first window reports it
         (GroupOffsets("nobody"), 8),
     ],
 )
