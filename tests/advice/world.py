@@ -33,7 +33,7 @@ class Step:
         words: a regular expression that an earlier output must match.
         action: does the step, given the match; None: the match is a command of windrow, which
             is
-        called.
+            called.
     """
 
     words: str
