@@ -33,7 +33,11 @@ def _offsets(consumer: Consumer, tp: TopicPartition) -> list[int]:
 
 @dataclass(frozen=True)
 class KafkaCluster:
-    """A real broker at `bootstrap`."""
+    """A real broker.
+
+    Attributes:
+        bootstrap: its address.
+    """
 
     bootstrap: str
 

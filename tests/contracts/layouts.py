@@ -26,7 +26,14 @@ HOURS = 2
 
 @dataclass
 class Layout:
-    """The log of one seed and the way to read it, on a desk."""
+    """The log of one seed, and the way to read it.
+
+    Attributes:
+        desk: the desk for the log and its pipeline.
+        seed: the seed of all random choices.
+        steps: how many steps write each half of the log.
+        removed: the offsets that were removed like by compaction.
+    """
 
     desk: SourceDesk
     seed: int

@@ -1,7 +1,7 @@
 """The contract that every ledger keeps.
 
-Records are put if absent and last. Boundaries tile, also if several writers freeze them at
-once. Values come back as they were recorded.
+A record is stored only if none exists, and stays. Boundaries tile, also if several writers freeze them
+at the same time. Values come back as they were recorded.
 """
 
 from __future__ import annotations
@@ -127,7 +127,7 @@ def assert_tiled(boundaries: Sequence[Boundary]) -> None:
 
 
 def freeze_stale(ledgers: Sequence[Ledger]) -> list[Boundary]:
-    """Freezes one hour with each ledger, each in its own thread, all at once.
+    """Freezes one hour with each ledger, each in its own thread, at the same time.
 
     The later the hour, the lower the offset of its boundary.
     """
@@ -149,7 +149,9 @@ class LedgerContract:
     """
 
     def test_identity_is_made_once(self, reopen: Callable[[], Ledger]) -> None:
-        """Everyone who opens a ledger sees the same id, also if several open it at once."""
+        """Everyone who opens a ledger gets the same id, also if several open it at the
+        same time.
+        """
         with ThreadPoolExecutor(8) as pool:
             ids = list(pool.map(lambda _: reopen().identity(), range(8)))
         assert len(set(ids)) == 1
@@ -233,7 +235,7 @@ class LedgerContract:
         assert ledger.neighbours(PIPELINE, hour_at(1.5)) == (boundaries[1], boundaries[2])
 
     def test_stale_resolutions_frozen_at_once_tile(self, reopen: Callable[[], Ledger]) -> None:
-        """Boundaries whose offsets fall while their labels rise still tile when frozen at once.
+        """Boundaries whose offsets fall while their labels rise tile, even if frozen together.
 
         No window is negative, and each caller gets the frozen boundary.
         """
@@ -242,9 +244,7 @@ class LedgerContract:
         assert [reopen().boundary(PIPELINE, b.label) for b in frozen] == frozen
 
     def test_one_label_frozen_at_once_has_one_value(self, reopen: Callable[[], Ledger]) -> None:
-        """Of eight boundaries that are frozen at once under one label, one stays, and
-        all get it.
-        """
+        """If eight runs freeze a boundary for the same label, one stays, and all get it."""
         with ThreadPoolExecutor(8) as pool:
             frozen = list(
                 pool.map(
@@ -415,7 +415,7 @@ class LedgerContract:
         assert ledger.rebased_boundaries(PIPELINE) == []
 
     def test_rebases_at_once_are_one(self, reopen: Callable[[], Ledger]) -> None:
-        """Of eight rebases at once, one is recorded, and the others raise RefusedError."""
+        """Of eight simultaneous rebases, one is recorded, and the others raise RefusedError."""
         reopen().freeze(PIPELINE, [boundary(1, 5)])
 
         def try_rebase(n: int) -> int | None:
@@ -430,7 +430,7 @@ class LedgerContract:
         assert [m.offset for b in reopen().rebased_boundaries(PIPELINE) for m in b.marks] == [won]
 
     def test_a_rebase_against_a_freeze(self, reopen: Callable[[], Ledger]) -> None:
-        """A rebase and a freeze at once never leave a rebase below a boundary of the old source.
+        """A simultaneous rebase and freeze never leave a rebase below a boundary of the old source.
 
         The second of the two is refused.
         """
@@ -472,9 +472,7 @@ class LedgerContract:
         assert ledger.assigned_number("other", "r1") is None
 
     def test_one_request_assigned_at_once_has_one_batch(self, reopen: Callable[[], Ledger]) -> None:
-        """Of eight numbers that are assigned to one request at once, one stays, and all callers
-        get it.
-        """
+        """If eight callers assign a number to the same request, one stays, and all get it."""
         with ThreadPoolExecutor(8) as pool:
             numbers = set(pool.map(lambda n: reopen().assign(PIPELINE, "r", n), range(8)))
         assert numbers == {reopen().assigned_number(PIPELINE, "r")}
@@ -547,7 +545,7 @@ class LedgerContract:
         ]
 
     def test_one_window_planned_at_once_has_one_plan(self, reopen: Callable[[], Ledger]) -> None:
-        """Of eight plans for one window at once, one stays, and all callers get it."""
+        """If eight callers plan the same window, one plan stays, and all get it."""
         with ThreadPoolExecutor(8) as pool:
             plans = list(
                 pool.map(lambda stop: reopen().freeze_plans([plan(1, stop + 1)])[0], range(8))

@@ -70,7 +70,7 @@ class LedgerTableContract:
         assert ledger.bind_sink("other", "delta:/b") == "delta:/b"
 
     def test_tables_bound_at_once_are_one(self, reopen: Callable[[], Ledger]) -> None:
-        """If eight runs bind different tables at once, all get the same one."""
+        """If eight runs bind different tables at the same time, all get the same table."""
         with ThreadPoolExecutor(8) as pool:
             bound_sinks = set(
                 pool.map(lambda n: reopen().bind_sink(PIPELINE, f"delta:/{n}"), range(8))

@@ -33,7 +33,14 @@ def instant_at(milliseconds: int) -> datetime:
 
 @dataclass(frozen=True)
 class Sent:
-    """A message to send; `timestamp` is in milliseconds after T0."""
+    """A message to send.
+
+    Attributes:
+        value: the value.
+        key: the key.
+        timestamp: milliseconds after T0.
+        headers: the headers.
+    """
 
     value: bytes | None = b"v"
     key: bytes | None = None
@@ -43,7 +50,15 @@ class Sent:
 
 @dataclass(frozen=True)
 class Seen:
-    """A message as a reader must give it; `timestamp` is in epoch milliseconds."""
+    """A message as a reader must give it.
+
+    Attributes:
+        offset: the offset.
+        value: the value.
+        key: the key.
+        timestamp: milliseconds since the epoch.
+        headers: the headers.
+    """
 
     offset: int
     value: bytes | None
@@ -212,7 +227,12 @@ class Logs:
 
 @dataclass
 class MemoryCluster:
-    """The in-memory cluster."""
+    """The in-memory cluster.
+
+    Attributes:
+        broker: the broker in memory.
+        names: how many topics were made; it numbers their names.
+    """
 
     broker: MemoryBroker
     names: int = 0

@@ -66,7 +66,13 @@ class ReaderContract:
     """The promises of a reader; each test uses topics of its own."""
 
     def make(self, broker: Broker, plan: ReadPlan, **bounds: int) -> Reader:
-        """Returns a reader for a plan; `bounds` are `rows_max` and `bytes_max` of a batch."""
+        """Returns a reader for a plan.
+
+        Args:
+            broker: the broker that is read.
+            plan: the plan.
+            **bounds: the limits `rows_max` and `bytes_max` of a batch.
+        """
         raise NotImplementedError
 
     def impatient(self, broker: Broker, plan: ReadPlan) -> Reader:

@@ -61,7 +61,12 @@ class InterruptedRunError(Exception):
 
 @dataclass
 class DyingEngine:
-    """An engine that dies once, after some splits were staged."""
+    """An engine that dies once.
+
+    Attributes:
+        splits_done: how many splits are staged before it dies.
+        died: whether it has died.
+    """
 
     splits_done: int
     died: bool = False
@@ -82,7 +87,11 @@ class DyingEngine:
 
 @dataclass(frozen=True)
 class PlainDecoder:
-    """A decoder that takes only the id out of a thing, to read many logs quickly."""
+    """A decoder that takes only the id out of a thing, to read many logs quickly.
+
+    Attributes:
+        columns: the columns of the rows.
+    """
 
     columns: Columns
 

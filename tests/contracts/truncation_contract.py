@@ -39,12 +39,20 @@ def _messages(count: int) -> list[Sent]:
 class Cut:
     """A cluster whose logs were cut off.
 
-    The log `grown` was cut at KEPT and grew again. `short` was cut and didn't grow. `intact`
-    was not cut, and grew under the new leader. `trimmed` is like `intact`, but its messages
-    from the old leader were deleted.
-
-    `old` and `new` are the leader epochs. Each desk has its own table, and all write to one
-    `Logs`.
+    Attributes:
+        cluster: the cluster.
+        new_desk: makes a desk with its own table. All desks write to the same `Logs`.
+        reader_of: makes a reader for a plan.
+        desks: the desks by scene.
+        topics: the topic-partitions by scene.
+        readers: the desk for logs that are only read.
+        broker: the broker of that desk.
+        grown: a log that was cut at KEPT and grew again.
+        short: a log that was cut at KEPT and didn't grow.
+        intact: a log that was not cut, and grew under the new leader.
+        trimmed: a log like `intact`, but the messages from the old leader were deleted.
+        old: the leader epoch before the cut.
+        new: the leader epoch after the cut.
     """
 
     cluster: CuttableCluster
@@ -124,7 +132,12 @@ class Cut:
     ) -> tuple[list[int], ReadSummary]:
         """Returns the offsets and the summary that a reader gives for a split.
 
-        The `epochs` are the leader epochs of the split's start and stop.
+        Args:
+            tp: the topic-partition.
+            start: the split's start.
+            stop: the split's stop.
+            *epochs: the leader epochs of start and stop.
+            on_loss: what the reader does about lost messages.
         """
         plan = ReadPlan(
             self.broker.cluster_id(), {tp.topic: self.broker.topic(tp.topic).topic_id}, on_loss
