@@ -521,7 +521,7 @@ class Interrupted:
 
 
 def test_two_dead_replays_at_once(scene: DeadLetterScene) -> None:
-    """The second of two replays at once looks again, and accepts what the first one left.
+    """The second of two simultaneous replays looks again, and accepts what the first one left.
 
     No message is doubled or lost.
     """

@@ -128,7 +128,7 @@ def test_resolving_afterwards_doubles(tmp_path: Path, monkeypatch: pytest.Monkey
 
 
 def race_replays(scene: DeadLetterScene) -> Report:
-    """Returns the checker's report after two replays of the same letters at once."""
+    """Returns the checker's report after two simultaneous replays of the same letters."""
     lenient = scene.pipeline(lenient=True)
     scene.replay_dead_letters(
         0,

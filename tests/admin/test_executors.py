@@ -54,7 +54,12 @@ class Stalls(Reads):
 
 @dataclass
 class Cluster:
-    """An engine whose executors come up one after the other: one more answers in each round."""
+    """An engine whose executors start one after the other: one more answers in each round.
+
+    Attributes:
+        executors: the answers of all executors.
+        rounds: the number of rounds so far.
+    """
 
     executors: Sequence[ExecutorReport]
     rounds: int = 0
@@ -75,7 +80,7 @@ class Cluster:
 
 @pytest.fixture(autouse=True)
 def no_stay(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Makes tasks end at once, without the wait that keeps an executor busy."""
+    """Makes tasks end immediately, without the wait that keeps an executor busy."""
     monkeypatch.setattr("windrow.ingest.admin.executors.STAY_SECONDS", 0)
 
 

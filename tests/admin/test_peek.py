@@ -173,7 +173,7 @@ def test_a_look_follows_its_selection() -> None:
 def test_both_ends_are_asked_before_the_first_message() -> None:
     """Start and stop are resolved before the first message, so later messages aren't shown.
 
-    A position that `peek` can't use is refused at once.
+    A position that `peek` can't use is refused immediately.
     """
     broker = fill_broker(2)
     messages = peek(broker, Readers(broker), ORDERS, Earliest(), Latest(), None)

@@ -41,7 +41,16 @@ OTHER = TopicSeen("shop.returns", "topic-id-3", 1)
 
 @dataclass
 class FakeTopic:
-    """A fake cluster that answers the questions of verification."""
+    """A fake cluster that answers the questions of verification.
+
+    Attributes:
+        cluster: the cluster's id.
+        topic_id: the topic's id.
+        start: the log start of each partition.
+        down: whether the cluster doesn't answer.
+        is_deleted: whether the topic doesn't exist.
+        end_of: the log ends that differ from the default.
+    """
 
     cluster: str = "cluster"
     topic_id: str = TOPIC.topic_id
@@ -84,7 +93,16 @@ class FakeTopic:
 
 @dataclass
 class Scene:
-    """A pipeline with committed windows."""
+    """A pipeline with committed windows.
+
+    Attributes:
+        folder: the folder with all files.
+        sink: the table.
+        ledger: the ledger.
+        broker: the cluster.
+        grid: the grid of windows.
+        metadata: the table's names of metadata columns.
+    """
 
     folder: Path
     sink: DeltaBoth

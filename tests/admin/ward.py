@@ -73,6 +73,14 @@ class DeadLetterScene:
 
     A filled hour has rows in each of them, and three dead letters: one is not JSON, one has
     text as id, and one breaks a rule.
+
+    Attributes:
+        folder: the folder with all files.
+        kind: the kind of table.
+        broker: the broker in memory.
+        expected_ids: the id of each message's row, by topic-partition and offset.
+        sink: the table.
+        store: the table's dead letters.
     """
 
     folder: Path
