@@ -36,8 +36,14 @@ def dagster_run(
 ) -> BaseProcess:
     """Starts one Dagster run of the hours from `first` to `last`.
 
-    The folder `home` becomes DAGSTER_HOME and may have a dagster.yaml. `env` has more
-    environment variables for the run.
+    Args:
+        setup: the pipeline.
+        home: the folder for DAGSTER_HOME. It may have a dagster.yaml.
+        first: the first hour.
+        last: the last hour.
+        crash: the crash point at which the run is killed or stopped, if any.
+        tags: the run's tags.
+        env: further environment variables for the run.
     """
     process = SERVER.Process(
         target=_run, args=(setup, home, first, last, crash, dict(tags), dict(env))
@@ -97,7 +103,7 @@ def _attempt(receipt: object) -> str:
 
 
 def make_dagsters_tables(home: Path) -> None:
-    """Makes Dagster's tables before two processes start, because they can't make them at once."""
+    """Makes Dagster's tables before two processes start, because they can't do it together."""
     with dg.DagsterInstance.from_config(str(home)) as instance:
         instance.get_run_records(limit=1)
 

@@ -263,7 +263,7 @@ def test_the_table_of_customers_is_their_fold(
     ],
 )
 def test_the_last_window_is_closed_for_good(now: str, start: str) -> None:
-    """The demo's day ended so long ago that its last window can be run at once."""
+    """The demo's day ended so long ago that its last window can be run immediately."""
     assert last_full_day(datetime.fromisoformat(now)) == datetime.fromisoformat(start)
 
 

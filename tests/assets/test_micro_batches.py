@@ -139,7 +139,7 @@ def test_a_run_of_partitions_reports_or_replaces_what_is_there(world: World) -> 
 def test_options_that_say_nothing_are_refused(
     world: World, partition: str | None, config: dict[str, object], message: str
 ) -> None:
-    """An option without an effect is refused at once, without a retry."""
+    """An option without an effect is refused without a retry."""
     put(world, 2)
     if partition is None:
         result = world.batches(**config)
@@ -384,7 +384,7 @@ def test_two_runs_add_one_partition(world: World, monkeypatch: pytest.MonkeyPatc
 
 @pytest.mark.parametrize("second_run", ["drain", "partition"])
 def test_two_runs_at_once(world: World, monkeypatch: pytest.MonkeyPatch, second_run: str) -> None:
-    """Two runs at once commit each batch once, and each partition is green.
+    """Two simultaneous runs commit each batch once, and each partition is green.
 
     1. A run has read the first batch.
     2. Another run of all batches, or of that partition, starts and ends.
