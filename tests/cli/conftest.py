@@ -51,7 +51,14 @@ class Thing(pa.DataFrameModel):
 
 @dataclass
 class Stage:
-    """A spec in a folder, its topic in memory, and the command."""
+    """A spec in a folder, its topic in memory, and the command.
+
+    Attributes:
+        folder: the folder with the spec, the ledger and the table.
+        broker: the broker in memory.
+        now: the time for all commands.
+        dead_topic: the topic for dead letters.
+    """
 
     folder: Path
     broker: MemoryBroker

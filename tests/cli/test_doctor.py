@@ -580,8 +580,10 @@ def test_timestamps_in_seconds_are_told(stage: Stage) -> None:
     ],
 )
 def test_tables_that_share_a_folder_are_refused(stage: Stage, sink: str, says: str) -> None:
-    """A vacuum of the outer table would remove the inner one's files: doctor, plan and run refuse
-    both before anything is written, and a place beside it works.
+    """A table inside another table's folder is refused by `doctor`, `plan` and `run`.
+
+    Nothing is written. A vacuum of the outer table would remove the inner table's files. A
+    separate folder works.
     """
     stage.json("run", stage.spec, "--window", hour(0))
     spec = Path(stage.spec)

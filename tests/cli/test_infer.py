@@ -173,7 +173,7 @@ def test_a_registry_that_is_not_needed(
 
 
 def test_the_cluster_is_asked_for(stage: Stage, tmp_path: Path) -> None:
-    """Without a cluster, `infer` ends at once and says how to name one.
+    """Without a cluster, `infer` ends immediately and says how to name one.
 
     It doesn't wait half a minute for a default address.
     """
