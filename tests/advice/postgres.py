@@ -16,7 +16,11 @@ from tests.cli.conftest import Stage, hour
 
 @dataclass
 class PostgresWorld(World):
-    """A pipeline on a PostgreSQL table, with the URL for another client."""
+    """A pipeline on a PostgreSQL table.
+
+    Attributes:
+        url: the database's URL, for another client.
+    """
 
     url: str = ""
 

@@ -17,7 +17,11 @@ RUN = f"windrow run SPEC --window {hour(3)}"
 
 @dataclass
 class S3World(World):
-    """A pipeline on a table of files in a bucket."""
+    """A pipeline on a table of files in a bucket.
+
+    Attributes:
+        server: the server of the bucket.
+    """
 
     server: S3Server = field(init=False)
 
