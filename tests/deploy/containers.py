@@ -307,7 +307,14 @@ def until(
     alive: Callable[[], None] = lambda: None,
     pause: float = 0.2,
 ) -> None:
-    """Waits until a condition is true; `alive` fails if it can't become true any more."""
+    """Waits until a condition is true.
+
+    Args:
+        true: the condition.
+        otherwise: the message if it isn't true within the limit.
+        alive: raises an error if the condition can't become true any more.
+        pause: the seconds between two tries.
+    """
     deadline, waits = time.monotonic() + LIMIT, threading.Event()
     while not true():
         alive()

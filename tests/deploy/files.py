@@ -25,7 +25,12 @@ _VARIABLE = re.compile(r"\$\{(\w+)(?::\?[^}]+)?\}")
 
 
 class Line(NamedTuple):
-    """An instruction of a Dockerfile, and its argument."""
+    """A line of a Dockerfile.
+
+    Attributes:
+        word: the instruction.
+        value: its argument.
+    """
 
     word: str
     value: str
