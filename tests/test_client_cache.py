@@ -46,7 +46,7 @@ def test_one_waits_under_a_key() -> None:
 
 
 def test_without_keeping_nothing_waits() -> None:
-    """Outside of a run's splits, a client is closed at once."""
+    """Outside of a run's splits, a client is closed immediately."""
     client = Thing()
     keep("a", client)
     assert client.closed == 1
