@@ -1,7 +1,8 @@
 """The contract that every ledger keeps.
 
-A record is stored only if none exists, and stays. Boundaries tile, also if several writers freeze them
-at the same time. Values come back as they were recorded.
+A record is stored only if none exists, and stays. Boundaries tile: windows between them neither
+overlap nor leave a gap, also if several writers freeze boundaries at the same time. Values come
+back as they were recorded.
 """
 
 from __future__ import annotations

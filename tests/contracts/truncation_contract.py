@@ -175,10 +175,10 @@ class ReadTruncationContract:
                 cut.read(cut.grown, 8, 14, cut.old, cut.new)
 
     def test_who_skips_reads_what_the_plan_saw(self, cut: Cut) -> None:
-        """With `on_loss` "skip", a cut before the stop was frozen leaves the split's own messages.
+        """With `on_loss` "skip", a reader gives only messages that existed at planning time.
 
-        If the log was cut after the stop was frozen, its messages are different ones, and are
-        skipped.
+        If the log was cut before the split's stop was frozen, the messages up to the stop are
+        given. If it was cut afterwards, the messages there are others, and all are skipped.
         """
         offsets, summary = cut.read(cut.grown, 8, 14, cut.old, cut.new, on_loss="skip")
         assert (offsets, summary.skipped, summary.diverged, summary.next_offset) == (
