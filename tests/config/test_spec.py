@@ -1,4 +1,4 @@
-"""The spec: accepted forms, all mistakes at once with lines, no secrets, no unused fields."""
+"""The spec: accepted forms, all mistakes together with lines, no secrets, no unused fields."""
 
 from __future__ import annotations
 
@@ -175,7 +175,7 @@ def test_a_start_without_a_time_zone(folder: Path, start: str) -> None:
 
 
 def test_all_mistakes_at_once(folder: Path) -> None:
-    """All mistakes are reported at once, each with its line and path, and a similar key
+    """All mistakes are reported together, each with its line and path, and a similar key
     if there is one.
     """
     text = """\
