@@ -31,9 +31,7 @@ class Step:
 
     Attributes:
         words: a regular expression that an earlier output must match.
-        action: does the step, given the match; None: the match is a command of windrow, which
-            is
-            called.
+        action: does the step, given the match; None if the match is a command to call.
     """
 
     words: str
