@@ -215,7 +215,7 @@ def test_a_connection_is_in_the_environment(ran: Ran) -> None:
     ],
 )
 def test_exit_codes(ran: Ran, name: str, state: str, tries: int) -> None:
-    """A refusal fails at once, and a temporary error is retried.
+    """A refusal fails without a retry, and a temporary error is retried.
 
     If the window isn't closed, the task waits in the triggerer, or the try counts as failed. A
     sensor asks until the answer is yes or a failure.
