@@ -329,7 +329,7 @@ class TestThatDies:
 
 
 def test_all_that_is_wrong_with_the_options() -> None:
-    """All mistakes in options are reported at once, also unknown options."""
+    """All mistakes in options are reported together, also unknown options."""
     with pytest.raises(SpecError) as error:
         write_options({"batch": "-1", "bath": "1", "path": "x"})
     for part in (
