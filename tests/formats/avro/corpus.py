@@ -1,6 +1,6 @@
-"""Messages, good and hostile, with what must become of them.
+"""Good and hostile Avro messages with the expected row or reason.
 
-One field of a whole message is another in each.
+Each message differs in one field from a whole message.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ ROW: Mapping[str, Any] = {
 
 
 def message(**fields: bytes) -> bytes:
-    """A message with other fields."""
+    """Returns the whole message with the given fields replaced."""
     return b"".join((WHOLE | fields).values())
 
 
@@ -58,7 +58,7 @@ def place(city: bytes, lat: float = 1.5) -> bytes:
 
 
 def cut(**fields: bytes) -> bytes:
-    """A message that ends with the last byte of a field."""
+    """Returns a message that ends with the last byte of the given field."""
     (name,) = fields
     names = list(WHOLE)
     return message(**fields)[
