@@ -1,4 +1,4 @@
-"""How far tasks have read, on real Kafka and Spark, also if a worker is lost."""
+"""The progress of tasks on real Kafka and Spark, also if a worker is lost."""
 
 from __future__ import annotations
 
@@ -45,8 +45,12 @@ def engine(request: pytest.FixtureRequest) -> Engine:
 def test_progress_never_goes_back(
     setup: PipelineSetup, engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """1 Two tasks read, and both are seen. 2 A worker is killed, and its split is read again.
-    3 That is told; progress doesn't go back, nor beyond the window. 4 No file of it is left.
+    """Progress never decreases, also if a split is read again.
+
+    1. Two tasks read, and the progress of both is reported.
+    2. A worker is killed, and its split is read again.
+    3. The progress has a note about it, doesn't decrease, and doesn't exceed the window.
+    4. No file of the progress is left.
     """
     monkeypatch.setattr("windrow.ingest.runner.progress.INTERVAL_SECONDS", 0.001)
     reports: list[Progress] = []
