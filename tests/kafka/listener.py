@@ -1,4 +1,4 @@
-"""A port that speaks TLS, or nothing, and no Kafka: enough for a client to be refused by."""
+"""A port that speaks TLS, or nothing, but no Kafka. It is enough to refuse a client."""
 
 from __future__ import annotations
 
@@ -20,9 +20,11 @@ Made by: openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -d
 
 @contextmanager
 def listening(*, tls: bool = True, clients: Path | None = None) -> Iterator[str]:
-    """The address of a listener; after the handshake it says nothing.
+    """Yields the address of a listener that sends nothing after the handshake.
 
-    `clients`: whose certificates clients must show.
+    Args:
+        tls: whether it speaks TLS.
+        clients: the CA file for the certificates that clients must show; None: none needed.
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(TLS / "broker.pem", TLS / "broker.key.pem")

@@ -1,4 +1,4 @@
-"""A Produce request, byte by byte: for messages that no client's producer makes."""
+"""A Produce request, built byte by byte, for messages that no client's producer writes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _CHECKED_FROM = 21
 
 
 def send_stampless(address: str, topic: str, partition: int, messages: Sequence[Message]) -> None:
-    """Writes one batch whose timestamps are -1 to the leader at an address."""
+    """Writes one batch with the timestamps -1 to the leader at this address."""
     batch = _batch(messages)
     body = [
         struct.pack(">hhi", _PRODUCE, _VERSION, 1),
@@ -31,7 +31,7 @@ def send_stampless(address: str, topic: str, partition: int, messages: Sequence[
         answers = connection.makefile("rb")
         response = answers.read(struct.unpack(">i", answers.read(4))[0])
         answers.close()
-    # The correlation id, the topic's name, and of the one partition its number and its error.
+    # The position is after the correlation id, the topic's name and the partition's number.
     error_position = 4 + 4 + 2 + len(topic.encode()) + 4 + 4
     assert struct.unpack_from(">h", response, error_position) == (0,), response
 
