@@ -193,8 +193,9 @@ JSON: dict[str, tuple[dict[str, Any], str, bytes, Any]] = {
         2.0**-149,
     ),
 }
-"""What `decode` says, the type of the column `v`, the message, and its value, or the
-reason of a dead letter, or `filtered`.
+"""Cases: the `decode` section, the type of the column `v`, the message and the result.
+
+The result is the column's value, the reason of a dead letter, or `filtered`.
 """
 
 
@@ -244,8 +245,9 @@ AVRO: dict[str, tuple[Any, str, bytes, Any]] = {
         "other_record",
     ),
 }
-"""The type of a field, that of the column, the field's bytes, and its value or the
-reason of a dead letter.
+"""Cases: the types of the field and the column, the field's bytes and the result.
+
+The result is the column's value or the reason of a dead letter.
 """
 
 

@@ -37,7 +37,7 @@ from windrow.ingest.runner.spark.local import is_local
 
 SHOWN = ("environment", "executors", "allexecutors", "jobs", "stages", "sql", "storage/rdd")
 WRONG = "-another"
-"""Behind the password, makes another one of it."""
+"""A suffix that makes another password of the password."""
 
 
 def command_line(process: psutil.Process) -> str:

@@ -44,9 +44,9 @@ LOG: Log = {
     2: [(("a", 2), None), (("b", 1), "Cyd"), (("b", 3), "Dot"), (None, None), (("b", 4), "")],
     3: [(("b", 3), None), (("a", 2), "Bo"), (("b", 5), "Eve")],
 }
-"""By hour: whose, and the name; None: a message without a value.
+"""The messages of each hour: the customer and the name; None: a message without a value.
 
-One has no key, one a name that breaks a rule.
+One message has no key, and one has a name that breaks a rule.
 """
 
 LEFT = [("a", 1, "Anna"), ("a", 2, "Bo"), ("b", 1, "Cyd"), ("b", 5, "Eve")]

@@ -17,14 +17,14 @@ from tests.shape.readme import ROOT, project_paths
 from windrow.ingest.kafka.embedded.server import find_jars
 
 SECONDS = 900
-"""Most seconds that a shell may take where the machine is busy; a hang must not cost the suite."""
+"""The longest time of a shell in seconds, on a busy machine. It bounds a hang."""
 
 PORT = "29092"
-"""The one in the pages."""
+"""The port in the pages."""
 
 OURS = ("DAGSTER_HOME", "WINDROW_HOME", "WINDROW_BOOTSTRAP", "WINDROW_STATE", "WINDROW_CRASH")
 KEPT = (".config/pip", ".pip", ".config/uv", ".netrc", ".cache/pip", ".cache/uv")
-"""What of a home folder is about where packages come from, and those that are here already."""
+"""The files of a home folder that configure or cache packages."""
 
 
 def newcomer(folder: Path) -> dict[str, str]:

@@ -29,7 +29,7 @@ PAGE = (ROOT / "docs" / "transforms.md").read_text(encoding="utf-8")
 WINDOW = "2026-01-05T01:00:00Z"
 SPARK = next(line for line in PAGE.splitlines() if "- spark: newest.py:newest" in line)
 KYIV, LVIV = ("de", "Ann", "Kyiv"), ("en", None, "Lviv")
-"""Language, customer and city, as the steps before and behind `spark` know them."""
+"""Language, customer and city, from the steps before and after `spark`."""
 
 
 def order(id_: int, customer: int, shop: str, amount: float) -> Put:

@@ -25,8 +25,9 @@ from tests.runner.spark.standalone import Cluster, cluster
 from windrow.ingest.kafka.embedded.server import find_jars
 
 WRITTEN = "{{ env.CANARY_PASSWORD }}"
-"""A password that the driver fills in, so that it stands in what is sent: written out
-in a file it would be refused.
+"""A password that the driver fills in, so that it is in the sent task.
+
+A spec with the password itself would be refused.
 """
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark, pytest.mark.slow]

@@ -23,7 +23,7 @@ HOURS = "2026-01-05T01:00:00Z/2026-01-05T04:00:00Z"
 
 
 QUIET = "2026-01-05T04:00:00Z"
-"""An hour after all messages: to commit it takes no Spark."""
+"""An hour after all messages, whose commit doesn't need Spark."""
 
 
 def hours(*numbers: int) -> list[Put]:

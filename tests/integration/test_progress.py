@@ -21,7 +21,7 @@ from windrow.ingest.runner.spark.engine import SparkEngine
 pytestmark = [pytest.mark.broker, pytest.mark.spark]
 
 EACH, BATCH = 300, 100
-"""Messages of each topic-partition, and of a batch."""
+"""The number of messages of each topic-partition, and of a batch."""
 
 
 @pytest.fixture

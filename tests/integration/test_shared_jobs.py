@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.broker, pytest.mark.spark]
 
 HOURS, PARTITIONS, EACH = 8, 3, 60
-"""Windows, topic-partitions, and messages of each window in each topic-partition."""
+"""The number of windows, of topic-partitions, and of messages of a window in a topic-partition."""
 
 
 @pytest.fixture

@@ -20,7 +20,7 @@ from windrow.ingest.cli.main import app
 HERE = Path(__file__).parent
 HOURLY = "grid: hourly, start: 2026-01-05T00:00:00Z, delay: 1m"
 ELSEWHERE = {"DAGSTER_HOME", "WINDROW_STATE", "WINDROW_CRASH"}
-"""Variables that would point the command to another state, or kill it."""
+"""Variables that would give the command another state, or crash it."""
 
 
 class User:

@@ -16,7 +16,7 @@ from windrow.ingest.kafka.embedded.server import EmbeddedBroker
 from windrow.ingest.model.boundary import TopicPartition
 
 _HEADER = struct.Struct(">qi")
-"""How a batch begins: its first offset, and how many bytes follow."""
+"""The beginning of a batch: its first offset, and the number of bytes that follow."""
 
 
 @dataclass(frozen=True)

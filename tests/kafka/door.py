@@ -9,7 +9,7 @@ from contextlib import suppress
 
 _ROOM = 1 << 16
 LIMIT = 60
-"""Seconds in which the broker takes a connection, and the port closes."""
+"""The timeout in seconds for a connection to the broker, and for the end of the threads."""
 
 
 class _Passage(socketserver.BaseRequestHandler):

@@ -10,10 +10,14 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 TLS = Path(__file__).parent / "tls"
-"""broker.pem: a certificate of 127.0.0.1 for a hundred years, signed by itself, and its
-key; other.pem: a CA that has signed nothing; client.p12: broker.pem and its key as PKCS#12.
+"""The folder of certificates and keys.
 
-Made by: openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days
+- broker.pem, broker.key.pem: a self-signed certificate of 127.0.0.1 for a hundred years, and
+  its key.
+- other.pem: a CA that has signed nothing.
+- client.p12: broker.pem and its key as PKCS#12.
+
+They were made by: openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days
 36500 -addext "subjectAltName=IP:127.0.0.1"; openssl pkcs12 -export
 """
 

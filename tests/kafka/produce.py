@@ -238,9 +238,7 @@ class OpenTransaction:
 
 
 _idle: defaultdict[str, list[Producer]] = defaultdict(list)
-"""Transactional producers between two transactions: making one costs more than all that
-a test sends.
-"""
+"""Idle transactional producers. They are kept, because making one is slow."""
 
 
 def forget() -> None:

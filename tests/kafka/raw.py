@@ -11,7 +11,7 @@ Message = tuple[bytes | None, bytes | None, Sequence[tuple[str, bytes | None]]]
 
 _PRODUCE, _VERSION = 0, 7
 _CHECKED_FROM = 21
-"""First byte of a batch that its checksum covers: that of the attributes."""
+"""The position in a batch at which its checksum's range begins: the attributes."""
 
 
 def send_stampless(address: str, topic: str, partition: int, messages: Sequence[Message]) -> None:

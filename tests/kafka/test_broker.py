@@ -30,7 +30,7 @@ from windrow.ingest.model.boundary import TopicPartition
 from windrow.ingest.ports.broker import Stamps
 
 OLD = 1_600_000_000_000
-"""September 2020, in milliseconds: long before any marker is written."""
+"""September 2020 in milliseconds, which is long before any marker is written."""
 
 pytestmark = pytest.mark.broker
 

@@ -35,7 +35,7 @@ SAMPLES: dict[str, object] = {
     "socket.nagle.disable": "true",
     "fetch.max.bytes": "50000000",
 }
-"""A good value where neither a text nor a number like 20000 is one."""
+"""Valid values of properties for which neither a text nor a number like 20000 is valid."""
 
 DANGEROUS = [
     "plugin.library.paths",

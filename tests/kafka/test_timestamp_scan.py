@@ -38,7 +38,7 @@ from windrow.ingest.model.source import Isolation
 
 OLD = 1_600_000_000_000
 MANY = 20_000
-"""More messages of `SIZE` than a scan fetches at once."""
+"""More messages of `SIZE` bytes than one fetch of a scan returns."""
 SIZE = 100
 
 pytestmark = pytest.mark.broker

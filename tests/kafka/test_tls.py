@@ -21,7 +21,7 @@ from windrow.ingest.ports.reader import ReadPlan
 from windrow.ingest.source.reader.reader import KafkaReader
 
 HANG_SECONDS = 60.0
-"""Far more than a refusal takes, far less than the patience of those who are asked."""
+"""Far more seconds than a refusal takes, and far fewer than the requests' timeout."""
 
 PATIENCE = 300.0
 

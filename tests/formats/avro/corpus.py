@@ -30,7 +30,7 @@ WHOLE: Mapping[str, bytes] = {
     "number": varint(1) + varint(5),
     "code": b"code",
 }
-"""A whole message, field by field."""
+"""The fields of a whole message."""
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 ROW: Mapping[str, Any] = {
     "id": 7,
@@ -45,7 +45,7 @@ ROW: Mapping[str, Any] = {
     "place": None,
     "number": 5,
 }
-"""Its row."""
+"""The row of the whole message."""
 
 
 def message(**fields: bytes) -> bytes:
@@ -67,7 +67,7 @@ def cut(**fields: bytes) -> bytes:
 
 
 DEEP = varint(1) * 99 + varint(0)
-"""`old` in one another, as often as it may be."""
+"""The field `old`, nested as deep as allowed."""
 
 GOOD: dict[str, tuple[bytes, Mapping[str, Any]]] = {
     "a whole message": (message(), {}),

@@ -64,8 +64,9 @@ FIELDS: dict[str, tuple[Any, pa.DataType | None]] = {
     ),
     "nothing": ({"type": "array", "items": "null"}, None),
 }
-"""Fields of the messages, each an array, a map or a record of nothing by default, and
-their columns.
+"""The fields of the messages and their columns.
+
+By default each field is an empty array, an empty map or an empty record.
 """
 
 

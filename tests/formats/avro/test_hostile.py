@@ -13,9 +13,9 @@ import pytest
 
 ROOT = Path(__file__).parents[3]
 HANGS = 1_200
-"""Seconds. What is linear takes some; at the sizes below, what is quadratic takes hours."""
+"""The timeout in seconds. Linear time takes some seconds; quadratic time would take hours."""
 MOST = 4 << 30
-"""Bytes of addresses that a worker may have: far fewer than what the messages claim."""
+"""The address space of a worker in bytes: far less than what the messages claim."""
 
 
 def hostile(*arguments: str) -> Any:

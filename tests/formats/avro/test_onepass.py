@@ -24,7 +24,7 @@ from windrow.ingest.formats.shared.batch_decoder import BatchDecoder
 from windrow.ingest.testing.contracts.values import verdicts
 
 HOLDS_NOT = {"out_of_range", "missing", "invalid_utf8", "too_large"}
-"""Why a whole message may be refused: its values are not the columns'."""
+"""The reasons for which a whole message may be refused, because columns can't hold its values."""
 
 
 class Both(onepass.Both):

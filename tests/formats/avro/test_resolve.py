@@ -247,7 +247,7 @@ WRITTEN_AS = {
     "bytes": ("bytes", "string"),
     "boolean": ("boolean",),
 }
-"""What the specification promotes to each type."""
+"""For each type, the types that the specification promotes to it."""
 VALUES: dict[str, tuple[Any, ...]] = {
     "int": (0, -5, 1 << 20),
     "long": (7, -(1 << 40)),

@@ -16,7 +16,7 @@ from typing import Any
 
 Verdict = list[tuple[Any, ...]] | tuple[str, str] | str
 Corpus = list[tuple[str, bytes | None, Verdict]]
-"""A name, the message's value, and what becomes of it."""
+"""Cases: a name, the message's value, and the verdict."""
 
 
 def text(document: object) -> bytes:

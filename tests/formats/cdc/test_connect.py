@@ -25,10 +25,10 @@ OTHER_READINGS = [
     Reading(),
     Reading("epoch_s", lenient=True, decimals="base64", dates="epoch_days", zone="Europe/Berlin"),
 ]
-"""What a spec may say: of values with a schema it counts for nothing."""
+"""Readings of specs, which have no effect on values with a schema."""
 
 Value = tuple[pa.DataType, dict[str, Any], Any, Any]
-"""The type of a column, Connect's schema, the value in JSON, and what it is."""
+"""The type of a column, Connect's schema, the value in JSON, and the expected value."""
 
 
 def base64_of(unscaled: int) -> str:

@@ -115,8 +115,9 @@ _CHANGES = st.lists(
     ),
     max_size=12,
 )
-"""Messages of changes: the key, the one before if there was one, a name, and whether it
-is a deletion (the first one says it for all).
+"""Messages of changes: the key, the old key or None, a name, and whether it is a deletion.
+
+The first change of a message says whether all its changes are deletions.
 """
 
 

@@ -131,7 +131,7 @@ ODD = [
 ]
 SWITCHES = ["true", "false", "True", "1"]
 TEXTS = {"fine": SWITCHES, "text": ["a", "ü€", "x y", "1"], "day": DAYS}
-"""Of these columns; those of timestamps are put together, all others are numbers."""
+"""The texts of these columns. Timestamps are composed; all other columns are numbers."""
 PLAIN = {"iso-8601": "2026-01-05T09:00:00.25-01:30", "sql": "2026-01-05 09:00:00.25"}
 
 

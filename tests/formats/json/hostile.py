@@ -37,9 +37,7 @@ def _raw(head: bytes, repeated: bytes, tail: bytes = b"") -> Callable[[int], byt
 
 
 OPEN = b"[" * 60 + b'"' + b"[" * 60
-"""More brackets than may lie in one another, if those in strings counted, and a string
-that begins.
-"""
+"""More brackets than the depth limit allows if brackets in strings counted, and an open string."""
 
 FAMILIES: dict[str, Callable[[int], bytes]] = {
     "unterminated string with escaped quotes": _raw(OPEN, rb"\""),
@@ -116,7 +114,7 @@ FAMILIES: dict[str, Callable[[int], bytes]] = {
 }
 
 LISTS = ("tags", "lines", "prices", "stock")
-"""Families whose rows are large, too: a column of theirs is a list or a map."""
+"""Families with large rows, because a column of theirs is a list or a map."""
 
 
 def _refusal(strict: StrictJson, message: bytes) -> str | None:

@@ -51,7 +51,7 @@ SCALARS = (
     pa.decimal128(5, 5),
 )
 ENTRIES = pa.list_(pa.struct([("key", pa.string()), ("value", pa.string())]))
-"""What may be an object, too."""
+"""A list of entries, which may be written as an object."""
 TEXTS = (
     "",
     "a",

@@ -24,7 +24,7 @@ from windrow.ingest.schema.columns import Column, Columns
 
 ROOT = Path(__file__).parents[3]
 HANGS = 1_200
-"""Seconds. What is linear takes some; at the sizes below, what is quadratic takes hours."""
+"""The timeout in seconds. Linear time takes some seconds; quadratic time would take hours."""
 
 
 def decoded(machine: BatchDecoder, messages: list[bytes]) -> Decoded:

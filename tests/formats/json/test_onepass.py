@@ -37,7 +37,7 @@ from windrow.ingest.schema.dtypes import TIMESTAMP
 
 COLUMNS = Columns.of(Scalars)
 DOCUMENTS = 2_000
-"""Of a part of the long test: a schema for every hundred."""
+"""The number of documents of a part of the long test. Each hundred has its own model."""
 
 
 class Both(onepass.Both):
@@ -125,7 +125,7 @@ SPELT: dict[TimestampForm, str] = {
     "epoch_us": r"-?[1-9]\d{0,15}(\.\d)?",
     "epoch_ns": r"-?[1-9]\d{0,17}",
 }
-"""What timestamps of each form look like."""
+"""A pattern of the timestamps of each form."""
 
 
 @pytest.mark.some(2)

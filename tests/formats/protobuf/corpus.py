@@ -40,7 +40,7 @@ ROW: Mapping[str, Any] = {
     "code": b"",
     "hash": 0,
 }
-"""The row of a message of `ID` alone."""
+"""The row of a message that has only the field `id`."""
 ID = number(1, 7)
 PLACE = {"city": "x", "lat": 1.5}
 

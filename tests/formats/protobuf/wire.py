@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 
 VARINT, EIGHT, SIZED, BEGIN, END, FOUR = range(6)
-"""Wire types."""
+"""The wire types."""
 
 
 def varint(number: int, longer: int = 0) -> bytes:

@@ -106,7 +106,7 @@ child.stdout.readline()
 print(child.pid, flush=True)
 input()
 """  # noqa: E501
-"""Starts what looks like a broker, and doesn't ask after it."""
+"""A program that starts a process like a broker, and doesn't reap it."""
 
 
 @pytest.mark.parametrize("is_stopped", [True, False])
@@ -141,7 +141,7 @@ def serve():
 threading.Thread(target=serve).start()
 ctypes.CDLL(None).pthread_exit(None)
 """
-"""Its first thread has ended, another still works: so looks a JVM that is being killed."""
+"""A program whose first thread has ended while another works, like a JVM that is being killed."""
 
 
 def test_a_broker_runs_until_its_last_thread_has_ended(tmp_path: Path) -> None:
