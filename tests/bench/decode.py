@@ -172,9 +172,7 @@ MAKERS: Mapping[str, tuple[Any, Callable[[random.Random], Any]]] = {
 def shapes(
     dtype: Any, make: Callable[[random.Random], Any]
 ) -> Iterator[tuple[BatchDecoder, list[bytes]]]:
-    """Yields the decoder and the messages for values of a type: as columns, in a list, in
-    structs.
-    """
+    """Yields decoder and messages for values of a type: as columns, in a list, in structs."""
     r = random.Random(1)
     fields = {f"field_{i}": dtype for i in range(VALUES // 5)}
     columns = {f"column_{i:02}": dtype for i in range(VALUES)}

@@ -1,5 +1,4 @@
-"""The cost of micro-batches that are partitions of Dagster: the newest 5,000, compared with
-ten.
+"""The cost of 5,000 micro-batches that are partitions of Dagster, compared with ten.
 
 The pipeline and its topic are in memory, and Dagster's storage is SQLite as usual. Each batch
 has an event like those of windrow. The queries of the asset's page are sent by GraphQL to a

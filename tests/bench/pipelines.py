@@ -1,5 +1,6 @@
-"""The cost of pipelines for a Dagster code location: its load, and its snapshot for the
-webserver.
+"""The cost of pipelines for a Dagster code location: its load and its snapshot.
+
+The snapshot is what the location sends to the webserver.
 
     python -m tests.bench.pipelines [--pipelines 200]
 

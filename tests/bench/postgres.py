@@ -133,8 +133,7 @@ def staged_by(stager_of: PostgresStagerFactory, split: Split, batch: pa.RecordBa
 def windrow_side(
     sink: PostgresBoth, number: int, rows: int, tasks: Executor, splits: int, batch: pa.RecordBatch
 ) -> tuple[float, float]:
-    """Returns the seconds until the window is committed, and the seconds until all rows are
-    staged.
+    """Returns the seconds until the commit, and the seconds until all rows are staged.
 
     Both begin with the first batch.
 

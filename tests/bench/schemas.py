@@ -1,5 +1,4 @@
-"""The cost of schema ids: the same orders in Avro, without ids, with one id, and with eight
-ids.
+"""The cost of schema ids: the same orders in Avro without ids, with one id, and with eight.
 
 python -m tests.bench.schemas [--messages 1000000] [--runs 6]
 
@@ -35,8 +34,9 @@ SEVERAL = 8
 
 
 def batches(messages: list[bytes], count: int) -> list[pa.RecordBatch]:
-    """Returns this number of messages in batches, as a reader gives them. The values are
-    repeated.
+    """Returns this number of messages in batches, as a reader gives them.
+
+    The values are repeated.
     """
     value_column = pa.array((messages * (BATCH // len(messages) + 1))[:BATCH], pa.binary())
     plain = {"topic": "orders", "partition": 0, "offset": 0, "timestamp_type": "CreateTime"}

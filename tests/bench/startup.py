@@ -56,8 +56,9 @@ class Begins:
 
 
 def measure(connection: str) -> None:
-    """Prints the seconds from a run's begin to its first task, for several runs in a new
-    process.
+    """Prints the seconds from a run's begin to its first task, for several runs.
+
+    The process is new.
 
     Args:
         connection: a key of `COLD`, or a Connect server's address.

@@ -148,9 +148,7 @@ def test_growth_is_at_most_linear() -> None:
 
 
 def test_a_page_has_every_result() -> None:
-    """The page has medians with ranges, start-up times, failures, growths and the output of
-    steps.
-    """
+    """The page has medians with ranges, start-up times, failures, growths and steps' output."""
     compared = result(
         "small.table",
         side("windrow", "all", 1.0, 2.0),
@@ -220,8 +218,7 @@ def test_results_survive_their_file() -> None:
 
 
 def test_written_rows_are_counted_by_their_footers(tmp_path: Path) -> None:
-    """Rows are counted by the footers of Parquet files, in any folder, with or without a
-    suffix.
+    """Rows are counted by the footers of Parquet files, in any folder and with any suffix.
 
     Flink writes files without a suffix. Logs, checkpoints, checksums and markers don't count.
     """
@@ -245,8 +242,9 @@ def test_types_are_told_in_peers_words() -> None:
 
 @pytest.mark.parametrize("sink", BESIDE_DECODING)
 def test_every_kind_of_sink_is_beside_decoding(sink: str) -> None:
-    """A sink is compared with the same program without a sink, a peer with the same kind of
-    target.
+    """A sink is compared with the same program without a sink.
+
+    A peer is compared with the same kind of target.
     """
     ours, peer = BESIDE_DECODING[sink]
     assert ours.name == "windrow"
@@ -255,8 +253,9 @@ def test_every_kind_of_sink_is_beside_decoding(sink: str) -> None:
 
 
 def test_lines_are_counted_without_heads(tmp_path: Path) -> None:
-    """Lines of gzipped files are counted at any depth, without their headers. A log's lines
-    don't count.
+    """Lines of gzipped files are counted at any depth, without their headers.
+
+    A log's lines don't count.
     """
     for name in ("a/1.csv.gz", "2.csv.gz", "_windrow/3.csv.gz"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
@@ -274,8 +273,9 @@ def test_every_kind_of_sink_is_measured() -> None:
 
 @pytest.mark.parametrize("stage", COMPARISONS)
 def test_every_side_can_be_told_every_job(stage: str) -> None:
-    """Each side can be given each job, windrow is the first side, and the stops cover all
-    messages.
+    """Each side can be given each job, and windrow is the first side.
+
+    The stops of the topic-partitions cover all messages.
     """
     for shape in SHAPES.values():
         job = Job("127.0.0.1:9", "t", shape, 10, Path("/nowhere"))
@@ -286,8 +286,9 @@ def test_every_side_can_be_told_every_job(stage: str) -> None:
 
 @pytest.mark.parametrize("kind", LOOKUPS)
 def test_lookups_are_beside_none(kind: str) -> None:
-    """Each side with a lookup is checked against the table. The last side does the same without
-    it.
+    """Each side with a lookup is checked against the table.
+
+    The last side does the same without it.
     """
     job = Job("127.0.0.1:9", "t", LOOKED_UP, 10, Path("/nowhere"), "postgresql://me@h:1/d", "/c")
     *sides, last = LOOKUPS[kind]
@@ -314,8 +315,9 @@ def test_other_answers_are_a_failure(tmp_path: Path) -> None:
 
 
 def test_growing_windows_have_their_messages() -> None:
-    """Each window of a growth has the same number of messages, and the log continues after the
-    last.
+    """Each window of a growth has the same number of messages.
+
+    The log continues after the last window.
 
     The messages of a size without windows are of one day.
     """

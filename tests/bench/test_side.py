@@ -39,9 +39,7 @@ def test_fewer_rows_are_a_failure(tmp_path: Path) -> None:
 
 
 def test_who_ends_says_why(tmp_path: Path) -> None:
-    """A side that ends has failed with the last lines of its log, before it is ready or in a
-    job.
-    """
+    """A side that ends has failed. The failure has the last lines of its log."""
     with pytest.raises(FailedError, match=r"ended; its log ends with:\n(.|\n)*no such jar"):
         program("raise SystemExit('no such jar')", tmp_path)
     with program(

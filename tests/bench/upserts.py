@@ -1,5 +1,6 @@
-"""The cost of merging a window into a table with a primary key, compared with deltalake's
-merge.
+"""The cost of merging a window into a table with a primary key.
+
+It is compared with deltalake's own merge.
 
     python -m tests.bench.upserts [--rows 2000000] [--changes 200000] [--windows 3]
 

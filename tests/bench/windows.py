@@ -45,8 +45,7 @@ TOPIC = "bench.windows"
 
 
 def fill(bootstrap: str, windows: int, per_window: int, partitions: int) -> None:
-    """Fills the topic with `per_window` messages in each minute, and some after the last
-    window.
+    """Fills the topic with `per_window` messages a minute, and some after the last window.
 
     They are distributed in turn over the topic-partitions.
     """
@@ -127,9 +126,7 @@ def seconds_of(pipeline: Pipeline, windows: Sequence[Window]) -> float:
 
 
 def beside_ten(kinds: Sequence[str], committed: int) -> None:
-    """Prints each sink's cost of a window after ten committed windows, and after `committed`
-    ones.
-    """
+    """Prints each sink's cost of a window after ten and after `committed` windows."""
     with tempfile.TemporaryDirectory(prefix="windrow-bench-") as scratch:
         for kind in kinds:
             for windows in (10, committed):

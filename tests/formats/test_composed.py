@@ -377,8 +377,9 @@ def test_several_rows_of_a_value_have_the_columns_of_its_key(tmp_path: Path) -> 
     ],
 )
 def test_a_schema_that_will_not_do(model: str, decode: dict[str, Any], message: str) -> None:
-    """An unusable model raises SpecError before anything is read, with the column and the
-    setting.
+    """An unusable model raises SpecError before anything is read.
+
+    The error has the column and the setting.
     """
     decoder = decoder_of(model, **decode)
     for ask in (lambda: decoder.columns, decoder.open):
@@ -474,9 +475,7 @@ def test_a_message_without_a_value_deletes_by_its_key() -> None:
 
 @pytest.mark.parametrize("primary_key", [(), ("amount",), ("number", "amount")])
 def test_a_message_without_a_value_is_the_values_to_judge(primary_key: tuple[str, ...]) -> None:
-    """A message without a value is judged by the value's format if its key lacks a part of the
-    primary key.
-    """
+    """The value's format judges a message without a value if its key lacks a primary key column."""
     decoder = decoder_of(
         "Sale", primary_key, key={"fields": ["number"]}, fields_include="except_key"
     )

@@ -1,5 +1,4 @@
-"""Values of well-known producers become their meaning, by the `decode` section for that
-producer.
+"""Values of well-known producers are read as meant, with the producer's `decode` section.
 
 One case for each form; the corpus of each format has the edge cases. Some forms of Protobuf's
 producers are only in the tests of Protobuf: files that serializers don't register, nanoseconds,

@@ -336,8 +336,9 @@ def test_of_documents(seed: int) -> None:
 
 
 def test_nan_of_a_column_that_is_never_null() -> None:
-    """A column with NaN in the sample is nullable, because rules refuse NaN. Other columns
-    aren't.
+    """A column with NaN in the sample is nullable, because rules refuse NaN.
+
+    Other columns aren't.
     """
     done = run([(None, b'{"x": NaN, "y": 0.5}'), (None, b'{"x": 1.5, "y": 2.5}')])
     assert [rows and len(rows) for rows in done.rows] == [1, 1]
@@ -495,8 +496,9 @@ message Root {
 @settings(max_examples=examples(40))
 @given(seed=st.integers(0, 1 << 64))
 def test_of_protobuf(registry: RegistryServer, seed: int) -> None:
-    """Protobuf messages with all kinds of fields lose nothing; Protobuf's own library is the
-    reference.
+    """Protobuf messages with all kinds of fields lose nothing.
+
+    Protobuf's own library is the reference.
     """
     r, topic = random.Random(seed), f"p.{seed}"
     id_ = registry.register(f"{topic}-value", PROTO, "PROTOBUF")

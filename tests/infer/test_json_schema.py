@@ -84,8 +84,7 @@ def test_types_are_the_schemas(tmp_path: Path) -> None:
 
 
 def test_types_are_held_against_what_was_sampled() -> None:
-    """The types of a schema are compared with the sampled values, at any depth and through
-    references.
+    """The types of a schema are compared with the sample, at any depth and through references.
 
     A text that is no instant stays a text, a number keeps its digits, and missing types are
     inferred.

@@ -78,8 +78,9 @@ def columns_of(folder: Path) -> dict[str, str]:
 
 
 def test_types_are_guessed_from_what_is_there(tmp_path: Path) -> None:
-    """Each kind of value has its own type. A field that is sometimes missing or null is
-    nullable.
+    """Each kind of value has its own type.
+
+    A field that is sometimes missing or null is nullable.
     """
     first_order = {
         "id": 1,
@@ -158,8 +159,9 @@ def test_odd_names_become_columns_all_the_same(tmp_path: Path) -> None:
 def test_what_no_column_can_hold_is_left_out_with_a_word(
     tmp_path: Path, value: dict[str, Any], expected_reason: str
 ) -> None:
-    """A field that no column can hold is left out, and the file and the command give the
-    reason.
+    """A field that no column can hold is left out.
+
+    The file and the command give the reason.
 
     The rest of the message is a row.
     """
@@ -180,8 +182,9 @@ ODD_KEYS: dict[str, tuple[dict[str, Any], dict[str, Any], list[str]]] = {
 
 @pytest.mark.parametrize("case", ODD_KEYS)
 def test_no_field_of_a_key_stops_or_hides_another(tmp_path: Path, case: str) -> None:
-    """A key's field that can't be a column is left out with a reason, and affects no other
-    field.
+    """A key's field that can't be a column is left out with a reason.
+
+    It affects no other field.
 
     It is left out of the spec too. A field's name is never read as a template.
     """
@@ -290,9 +293,7 @@ def test_a_key_that_is_the_value_of_a_field_is_left_out(
 
 
 def test_a_key_that_says_more_inside_stays(tmp_path: Path) -> None:
-    """A key is kept if it has inner values that the message lacks, even without columns for
-    them.
-    """
+    """A key is kept if it has inner values that the message lacks, even without columns."""
     broker = broker_with()
     broker.produce(
         TopicPartition("shop.orders", 0),
@@ -403,8 +404,7 @@ def test_a_template_asks_nobody(tmp_path: Path) -> None:
 
 
 def test_what_does_not_fit_is_counted(tmp_path: Path) -> None:
-    """Malformed messages and tombstones in the sample are counted and don't affect the inferred
-    types.
+    """Malformed messages and tombstones in the sample are counted, and affect no inferred type.
 
     The written spec drops tombstones.
     """

@@ -266,9 +266,7 @@ def test_what_messages_do_not_tell_is_asked_for(name: str) -> None:
 
 
 def test_messages_that_name_no_schema_are_told_by_themselves() -> None:
-    """Messages without a schema id are read without the registry, even if the subject has a
-    schema.
-    """
+    """Messages without a schema id are read without the registry, even if the subject exists."""
     registry = FixedRegistry((WriterSchema("3", "AVRO", AVRO),))
     assert propose_for({"id": 1}, registry=registry).format == "json"
     assert propose_for(framed(3, b"\x02"), registry=registry).format == "avro-confluent"
@@ -298,8 +296,7 @@ def test_a_schema_that_no_subject_has_is_found_by_its_id() -> None:
 
 
 def test_the_record_is_told() -> None:
-    """The proposal has the record of values and of keys, so another record never becomes null
-    rows.
+    """The proposal has the record of values and keys, so another record makes no null rows.
 
     Messages with unknown schemas change nothing.
     """
@@ -347,8 +344,9 @@ def test_a_union_of_records() -> None:
 
 
 def test_a_json_schema_is_held_against_what_was_sampled() -> None:
-    """The formats of a JSON Schema are compared with the sample: a time without an offset is a
-    text.
+    """The formats of a JSON Schema are compared with the sample.
+
+    A time without an offset is a text.
     """
     stated = {
         "type": "object",
@@ -514,8 +512,9 @@ def test_a_schema_in_a_header_counts() -> None:
 
 
 def test_lines_of_fields() -> None:
-    """The proposed delimiter splits all lines. A field has the first type that takes all its
-    texts.
+    """The proposed delimiter splits all lines.
+
+    A field has the first type that takes all its texts.
 
     An empty field is null.
     """
@@ -669,8 +668,7 @@ def test_a_field_of_a_line_needs_a_name_of_its_own(names: tuple[str, str]) -> No
 def test_what_became_of_a_row_is_beside_a_column_of_that_name(
     event: dict[str, Any], envelope: dict[str, str]
 ) -> None:
-    """A column for the operation is proposed next to a column of the same name, under another
-    name.
+    """A column for the operation gets another name if the rows have a column of its name.
 
     Tables ignore the case of names. Without the operation a deleted row looks like an existing
     row.
@@ -829,8 +827,9 @@ def test_names_that_no_column_can_have(delta: bool) -> None:
 
 
 def test_a_column_that_the_newest_schema_calls_otherwise() -> None:
-    """The check finds a column by its alias in the newest schema, and ignores a column with a
-    default.
+    """The check finds a column by its alias in the newest schema.
+
+    A missing column with a default is no finding.
 
     A type that doesn't fit is reported under either name.
     """

@@ -41,9 +41,7 @@ WRONG = "-another"
 
 
 def command_line(process: psutil.Process) -> str:
-    """Returns the command line that any user of the machine can read; empty if the process has
-    ended.
-    """
+    """Returns the command line that any user can read; empty if the process has ended."""
     try:
         return " ".join(process.cmdline())
     except psutil.Error:

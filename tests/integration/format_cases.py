@@ -1,5 +1,6 @@
-"""Cases for each format, from real Kafka to a real table: messages, expected rows and dead
-letters.
+"""Cases for each format, from real Kafka to a real table.
+
+A case has messages and the expected rows and dead letters.
 """
 
 from __future__ import annotations

@@ -1,6 +1,4 @@
-"""A password that a spec refers to leaves no trace in anything that a run writes, shows or
-sends.
-"""
+"""A password that a spec refers to leaves no trace in what a run writes, shows or sends."""
 
 from __future__ import annotations
 
@@ -67,9 +65,7 @@ def spec(server: SecureBroker, folder: Path, password: object) -> list[str]:
 
 
 def run_output(words: list[str], extra_env: dict[str, str]) -> bytes:
-    """Returns everything that the run left, showed, sent and printed, except the password's
-    file.
-    """
+    """Returns everything that the run left, showed, sent and printed, without the password file."""
     done = subprocess.run(
         [sys.executable, "-m", "tests.integration.canary", *words],
         cwd=ROOT,
@@ -166,8 +162,7 @@ def test_a_run_that_fails_in_its_workers(server: SecureBroker, tmp_path: Path) -
 
 @pytest.mark.long
 def test_the_search_finds_what_is_there(server: SecureBroker, tmp_path: Path) -> None:
-    """The search finds a password that is written in the spec, because it travels with the
-    task.
+    """The search finds a password that is written in the spec and travels with the task.
 
     This proves that the search works.
     """

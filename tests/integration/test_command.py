@@ -123,8 +123,9 @@ def test_what_is_wrong_comes_with_its_exit_code(user: User) -> None:
 
 
 def test_hourly_from_the_earliest_offset(kafka: str, topic: str, tmp_path: Path) -> None:
-    """With `start: earliest` the first hour begins at the log's start and includes older
-    messages.
+    """With `start: earliest` the first hour begins at the log's start.
+
+    It includes older messages.
     """
     user = User(
         kafka,

@@ -39,8 +39,9 @@ pytestmark = [pytest.mark.broker, pytest.mark.spark, pytest.mark.slow]
 
 @pytest.fixture
 def topic(kafka: str) -> str:
-    """A topic of two partitions: ten rows and a malformed message in one hour, one row in the
-    next.
+    """A topic of two partitions.
+
+    One hour has ten rows and a malformed message, the next hour has one row.
     """
     topic = create_topic(kafka, 2)
     puts = [
@@ -183,8 +184,9 @@ def test_columns_of_a_schema_of_its_own(make_setup: Any, on_spark: Any) -> None:
 def test_what_was_read_is_kept_for_the_window(
     make_setup: Any, on_spark: Any, spark: SparkSession
 ) -> None:
-    """The rows that windrow persists aren't part of Spark's cache, and are released after the
-    window.
+    """The rows that windrow persists aren't part of Spark's cache.
+
+    They are released after the window.
 
     Any function, and any client of a server, may clear the cache.
     """
@@ -353,8 +355,9 @@ def test_what_a_function_may_not_do(
 def test_a_server_that_is_killed_while_the_function_asks_it(
     make_setup: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A server that dies during the function's call raises UnreachableError, not an error of
-    the function.
+    """A server that dies during the function's call raises UnreachableError.
+
+    It isn't taken for a mistake of the function.
     """
     setup = make_setup("goes")
     with serving() as (address, command), closing(ConnectedSpark(address)) as spark:
@@ -393,8 +396,7 @@ def test_a_column_with_the_name_of_windrow_s_own(make_setup: Any, on_spark: Any)
 
 
 def test_what_it_needs(make_setup: Any, on_spark: Any) -> None:
-    """A `spark` step is refused for an engine without DataFrames and for a sink that isn't a
-    table.
+    """A `spark` step is refused for an engine without DataFrames and a sink without a table.
 
     Such a sink shows a window in pieces. The replay of dead letters is refused too.
     """

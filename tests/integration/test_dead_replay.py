@@ -94,8 +94,9 @@ ALL = [(0, 10, -1, ONE), (0, 22, 22, ONE), (1, 3, 3, ONE), (1, 15, -2, ONE)]
 
 
 def test_replayed_by_the_command(user: User) -> None:
-    """A replayed message becomes a row with its own window and offset, and is no dead letter
-    any more.
+    """A replayed message becomes a row with its own window and offset.
+
+    It is no dead letter any more.
 
     It is replayed after a change of the model, and then with a script.
     """
@@ -121,9 +122,7 @@ def test_replayed_by_the_command(user: User) -> None:
 @pytest.mark.some(1)
 @pytest.mark.parametrize("point", CRASH_POINTS[CRASH_POINTS.index("write.middle") :])
 def test_killed(user: User, point: str) -> None:
-    """A replay that is killed with SIGKILL at any point, and then repeated, loses and
-    duplicates nothing.
-    """
+    """A replay that is killed with SIGKILL and repeated loses and duplicates nothing."""
     loosen(user)
     with user.starts(*DEAD_REPLAY, "--edit", "fix.py", crash=f"{point}:kill") as command:
         try:

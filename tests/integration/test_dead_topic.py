@@ -80,9 +80,7 @@ def once(generation: int = 0) -> Counter[tuple[str | None, ...]]:
 
 
 def test_a_letter_in_the_topic(setup: PipelineSetup) -> None:
-    """A letter has the message's bytes and headers, its origin, its reason and the committed
-    attempt.
-    """
+    """A letter has the message's bytes and headers, its origin, its reason and the attempt."""
     result = setup.run(1)
     assert result.published_dead is not None
     assert (result.published_dead.dead_letters, count_letters(setup)) == (6, once())
@@ -116,9 +114,7 @@ def test_a_letter_in_the_topic(setup: PipelineSetup) -> None:
 @pytest.mark.some(1)
 @pytest.mark.parametrize("point", ["commit.after", "report.before", *DEAD_TOPIC_POINTS])
 def test_killed(setup: PipelineSetup, point: str) -> None:
-    """A run is killed with SIGKILL after the commit, and the next run publishes unrecorded
-    letters.
-    """
+    """The next run publishes unrecorded letters after a run that was killed after its commit."""
     killed = start_run(setup, 1, setup.folder / "answers" / "killed", f"{point}:kill")
     killed.join(120)
     assert killed.exitcode == -signal.SIGKILL

@@ -95,8 +95,9 @@ def answers(tmp_path: Path) -> Iterator[Path]:
 
 
 def test_the_undisturbed_run_passes_the_checker(setup: PipelineSetup) -> None:
-    """A run makes each visible message a row or a dead letter, once, and counts aborted
-    messages.
+    """A run makes each visible message a row or a dead letter, once.
+
+    Aborted messages are counted.
     """
     result = setup.run(1)
     counts = result.committed.receipt.counts
@@ -184,8 +185,7 @@ def let_go(child: BaseProcess, seconds: float | None) -> float:
 def test_kill_at_random_delays_across_the_commit(
     part: int, dice: random.Random, kafka: str, one_hour: str, tmp_path: Path
 ) -> None:
-    """A run that is killed at a random time around its commit commits all of the window or
-    nothing.
+    """A run that is killed at a random time around its commit commits everything or nothing.
 
     A rerun then makes it exactly once.
 
@@ -290,8 +290,7 @@ def test_two_stale_replaces_of_different_windows_both_arrive(
 
 
 def test_a_retried_replace_replaces_once(setup: PipelineSetup, answers: Path) -> None:
-    """A replace that is killed after its commit and retried with the same request id replaces
-    once.
+    """A replace that is killed after its commit and retried with its request id replaces once.
 
     The retry reports generation 1.
     """

@@ -307,9 +307,7 @@ def typed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
 
 
 def rows_of(folder: Path) -> list[dict[str, Any]]:
-    """Returns the rows of the only table, in the order of the messages, without windrow's
-    columns.
-    """
+    """Returns the rows of the only table in message order, without windrow's columns."""
     (table,) = [path for path in (folder / "data").iterdir() if not path.name.endswith("_dead")]
     table_rows = DeltaTable(str(table)).to_pyarrow_table().to_pylist()
     ordered = sorted(

@@ -119,8 +119,9 @@ BY_VECTOR = """\
 
 @pytest.mark.long
 def test_a_replay_finds_the_same_neighbours(user: User, tmp_path: Path) -> None:
-    """A replay finds the same neighbours and scores, in other batches, after the table has
-    changed.
+    """A replay finds the same neighbours and scores after the table has changed.
+
+    Its batches are different ones.
 
     Another pin of the window changes them.
     """

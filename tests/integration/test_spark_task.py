@@ -60,8 +60,9 @@ def in_table(user: User) -> set[str]:
 
 
 def assert_exactly_once_beside_garbage(user: User, garbage: int) -> None:
-    """Asserts that the checker finds no fault, and that `garbage` staged files aren't in the
-    table.
+    """Asserts that the checker finds no fault.
+
+    It also asserts that `garbage` staged files aren't in the table.
     """
     report = verdict(user.setup, read_visible(user.setup.bootstrap, user.setup.topic))
     assert report.ok, report

@@ -136,9 +136,7 @@ def test_a_message_stamped_2099_costs_no_later_window(setup: PipelineSetup) -> N
 
 
 def test_history_written_by_transactions_lands_in_its_hours(setup: PipelineSetup) -> None:
-    """Old messages in transactions are in their own hours, although the markers have the
-    current time.
-    """
+    """Old messages in transactions are in their own hours, although the markers are new."""
     for h in range(1, 7):
         transaction(
             setup.bootstrap,
@@ -155,9 +153,7 @@ def test_history_written_by_transactions_lands_in_its_hours(setup: PipelineSetup
 
 
 def test_a_poison_message_costs_that_message_only(setup: PipelineSetup) -> None:
-    """A malformed message is one dead letter with its place and reason, and its neighbours are
-    rows.
-    """
+    """A malformed message is one dead letter with place and reason, and its neighbours are rows."""
     fill(setup, range(1, 2))
     produce(setup.bootstrap, setup.topic, [Put(b'{"id": "secret-payload"}', millis(1, 59))])
     fill(setup, range(2, 3))
@@ -289,8 +285,9 @@ def test_a_column_that_the_table_cannot_store(setup: PipelineSetup) -> None:
 
 
 def test_a_window_that_retention_has_eaten(setup: PipelineSetup) -> None:
-    """A window that retention has deleted raises DataLossError with the wanted and the first
-    offset.
+    """A window that retention has deleted raises DataLossError.
+
+    The error has the wanted and the first available offset.
 
     The next window fails too, because its start is unproven. Later windows are read.
     """

@@ -35,8 +35,6 @@ def read_topic(bootstrap: str, topic: str) -> list[Message]:
 
 
 def header_text(message: Message, name: str) -> str | None:
-    """Returns the text of the last header with this name; None if there is none or it has no
-    value.
-    """
+    """Returns the text of the last header with this name; None without a header or a value."""
     values = [value for header, value in message.headers() or [] if header == name]
     return values[-1].decode() if values and isinstance(values[-1], bytes) else None

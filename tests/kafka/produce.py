@@ -171,9 +171,7 @@ def produce(
 
 
 def _send_stampless(bootstrap: str, topic: str, puts: Sequence[Put]) -> None:
-    """Writes batches of the newest format with the timestamp -1, which no client's producer
-    does.
-    """
+    """Writes batches of the newest format with the timestamp -1, as no client's producer can."""
     metadata = _admin(bootstrap).list_topics(timeout=_SECONDS)
     for partition in dict.fromkeys(put.partition for put in puts):
         leader = metadata.brokers[metadata.topics[topic].partitions[partition].leader]

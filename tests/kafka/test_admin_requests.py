@@ -60,8 +60,7 @@ def answered_by(monkeypatch: pytest.MonkeyPatch, admin: object, **client: object
 def test_an_unreachable_cluster_is_told_with_the_reason(
     nobody: KafkaBroker, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """Each request to an unreachable cluster raises UnreachableError with the address and the
-    reason.
+    """Each request to an unreachable cluster raises UnreachableError with address and reason.
 
     Nothing is written to stderr.
     """
@@ -252,8 +251,9 @@ def test_a_failed_answer_is_no_offset(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_cluster_without_topic_ids_is_refused() -> None:
-    """A cluster without topic ids is refused, because a recreated topic would have the same
-    zero id.
+    """A cluster without topic ids is refused.
+
+    A recreated topic would have the same zero id.
     """
     with pytest.raises(SpecError, match="no id"):
         topic_id_of("t", "AAAAAAAAAAAAAAAAAAAAAA")
@@ -279,8 +279,9 @@ def test_milliseconds_are_the_first_at_or_after_the_instant(moment: datetime) ->
 
 
 def test_files_that_can_not_be_used_are_a_spec_error() -> None:
-    """A missing certificate file raises SpecError with the property's name when the client is
-    made.
+    """A missing certificate file raises SpecError when the client is made.
+
+    The error has the property's name.
     """
     with pytest.raises(SpecError, match=r"ssl\.ca\.location"):
         KafkaBroker(

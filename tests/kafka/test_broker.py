@@ -141,9 +141,7 @@ def test_first_at_or_after_names_a_marker_or_nothing(kafka: str, broker: KafkaBr
 def test_first_at_or_after_rounds_up_and_takes_early_instants(
     kafka: str, broker: KafkaBroker
 ) -> None:
-    """An instant is rounded up to milliseconds, and an instant before 1970 means the log's
-    start.
-    """
+    """An instant is rounded up to milliseconds. One before 1970 means the log's start."""
     topic = create_topic(kafka)
     tp = TopicPartition(topic, 0)
     produce(kafka, topic, old(4))
@@ -243,8 +241,9 @@ def test_a_partition_that_was_added_since_is_found(kafka: str, broker: KafkaBrok
 
 
 def test_an_unknown_topic_or_partition_is_a_spec_error(kafka: str, broker: KafkaBroker) -> None:
-    """A request about an unknown topic or partition raises SpecError with its name and creates
-    nothing.
+    """A request about an unknown topic or partition raises SpecError with its name.
+
+    It creates nothing.
     """
     missing, beyond = TopicPartition("no-such-topic", 0), TopicPartition(create_topic(kafka), 1)
     for ask in (
@@ -266,8 +265,9 @@ def test_an_unknown_topic_or_partition_is_a_spec_error(kafka: str, broker: Kafka
 def test_many_topics_cost_no_more_requests_than_one(
     kafka: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The number of requests doesn't depend on the number of topics. Without topics there is
-    none.
+    """The number of requests doesn't depend on the number of topics.
+
+    Without topics there is none.
     """
     topics = [create_topic(kafka, 2) for _ in range(3)]
     tps = [TopicPartition(topic, p) for topic in topics for p in (0, 1)]
@@ -298,8 +298,9 @@ def test_many_topics_cost_no_more_requests_than_one(
 
 
 def test_only_kafkas_own_topics_are_internal(kafka: str, broker: KafkaBroker) -> None:
-    """Only topics that Kafka marks as internal are left out, not other names with two
-    underscores.
+    """Only topics that Kafka marks as internal are left out.
+
+    Another topic whose name begins with two underscores isn't.
     """
     own_topic = create_topic(kafka, name=f"__{uuid.uuid4().hex[:8]}")
     transaction(kafka, own_topic, old(1), commit=True)  # makes __transaction_state

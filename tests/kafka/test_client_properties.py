@@ -281,8 +281,9 @@ def test_a_secret_by_reference(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_what_a_reference_may_not_tell() -> None:
-    """A property that is no secret can't be a reference, and a secret's file needs an absolute
-    path.
+    """A property that is no secret can't be a reference.
+
+    A secret's file needs an absolute path.
     """
     assert problems({"client.id": InEnvironment("X")}) == [
         "client.id is no secret: write its value, or a template"

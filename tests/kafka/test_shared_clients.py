@@ -79,8 +79,9 @@ def test_fifty_pipelines_have_one_client(
 
 
 def test_threads_that_ask_at_once_get_one(created_clients: list[dict[str, Any]]) -> None:
-    """Threads that ask at the same time get one client. Dagster ticks of many pipelines are
-    threads.
+    """Threads that ask at the same time get one client.
+
+    Dagster ticks of many pipelines are threads.
     """
     barrier, shared, clients = threading.Barrier(8), Clients(), []
 

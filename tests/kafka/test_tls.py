@@ -35,8 +35,9 @@ def client(ca: Path | None) -> dict[str, object]:
 @pytest.mark.some(1)
 @pytest.mark.parametrize("ca", [TLS / "other.pem", None])
 def test_a_wrong_ca_is_told_at_once(ca: Path | None) -> None:
-    """Each request with a wrong CA raises SpecError with the property's name, before the
-    timeout.
+    """Each request with a wrong CA raises SpecError before the timeout.
+
+    The error has the property's name.
     """
     with listening() as bootstrap:
         broker = KafkaBroker(bootstrap, client(ca), patience_seconds=PATIENCE)
@@ -79,8 +80,9 @@ def test_the_right_ca_is_no_mistake() -> None:
 
 @pytest.mark.slow
 def test_a_connection_that_breaks_in_the_handshake_may_pass() -> None:
-    """A connection that breaks during the handshake is retried, and the reason names the
-    property.
+    """A connection that breaks during the handshake is retried.
+
+    The reason names the property.
 
     It looks like a broker that restarts.
     """

@@ -87,9 +87,7 @@ class TwoBrokers:
         return ",".join(broker.bootstrap for broker in self.brokers)
 
     def roll(self) -> None:
-        """Restarts one broker after the other, and waits each time until all replicas are in
-        sync.
-        """
+        """Restarts one broker after the other, each once all replicas are in sync."""
         for broker in reversed(self.brokers):
             broker.stop()
             broker.start()

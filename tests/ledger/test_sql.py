@@ -95,8 +95,9 @@ def test_reading_makes_no_table(tmp_path: Path, postgres_url: str) -> None:
 
 
 def test_the_first_write_makes_windrows_own_folder(tmp_path: Path) -> None:
-    """The first write makes the `.windrow` folder. `identity` makes the folder and the ledger
-    too.
+    """The first write makes the `.windrow` folder.
+
+    `identity` makes the folder and the ledger too.
     """
     ledger = open_ledger(str(tmp_path / ".windrow" / "state.db"))
     assert ledger.identity() == ledger.identity()
@@ -111,8 +112,7 @@ def test_a_place_that_may_not_be_looked_at_is_not_taken_for_empty(tmp_path: Path
 
 @dataclass(frozen=True)
 class ResolvesOutside(SqlLedger):
-    """A broken ledger: it clamps between the neighbours first, and inserts in a later
-    transaction.
+    """A broken ledger: it clamps first, and inserts in a later transaction.
 
     Attributes:
         met: holds all racers between the two steps.
@@ -145,9 +145,7 @@ def _race(url: str, hour: int, ready: multiprocessing.synchronize.Barrier) -> No
 
 
 def _race_in_processes(url: str) -> None:
-    """Runs eight processes of different pipelines that make and fill one ledger at the same
-    time.
-    """
+    """Runs eight processes of different pipelines that make and fill one ledger at once."""
     ready = SERVER.Barrier(8)
     racers = [SERVER.Process(target=_race, args=(url, hour, ready)) for hour in range(8)]
     for racer in racers:
@@ -260,8 +258,7 @@ def test_a_ledger_that_another_process_holds_is_unreachable(
 def test_a_stopped_holder_loses_the_lock(
     postgres_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A run that sleeps in its transaction on a server delays other runs only for a limited
-    time.
+    """A run that sleeps in its transaction on a server delays other runs for a limited time.
 
     Its own work is rolled back.
     """

@@ -238,8 +238,9 @@ def test_a_key_a_request(folder: Path) -> None:
 
 
 def test_many_keys_a_request(folder: Path) -> None:
-    """A hundred thousand rows with a thousand keys make as few requests as the batch size
-    allows.
+    """A hundred thousand rows with a thousand keys make the least number of requests.
+
+    The batch size determines it.
     """
     ips = [f"ip{n % 1000}" for n in range(100_000)]
     rows = pa.RecordBatch.from_pydict({"ip": ips})
@@ -531,9 +532,7 @@ def test_an_answer_that_is_not_the_keys(payload: Any, message: str, folder: Path
 def test_an_answer_may_repeat_its_key(
     column: str, key: Any, same_key: object, different_key: object, folder: Path
 ) -> None:
-    """An answer may repeat its key in any form that the model reads, and its value must be
-    equal.
-    """
+    """An answer may repeat its key in any form that the model reads, with an equal value."""
     for repeated_key, hits in ((same_key, 1), (None, 1), (different_key, 0)):
         more = {} if repeated_key is None else {column: repeated_key}
         with serving(lambda _, more=more: Reply({"big": 5} | more)) as service:

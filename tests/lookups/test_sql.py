@@ -151,8 +151,7 @@ def test_so_many_keys_are_asked_for_at_once(server: Server) -> None:
 
 
 def test_a_text_is_equal_to_none_that_differs(server: Server) -> None:
-    """A text matches only an identical text, even if the database's collation ignores
-    differences.
+    """A text matches only an identical text, even if the database ignores differences.
 
     A row that the database returns for two such keys counts for its own key only.
     """
@@ -319,8 +318,9 @@ def test_a_server_that_goes_away(postgresql: Server) -> None:
 
 
 def test_postgresql_types_that_a_table_takes(postgresql: Server) -> None:
-    """Values of supported PostgreSQL types are unchanged, and each type except floats can be a
-    key.
+    """Values of supported PostgreSQL types are unchanged.
+
+    Each type except floats can be a key.
 
     Columns of other types are left out, and a lookup of them is refused.
     """
@@ -607,8 +607,9 @@ def test_two_sources_of_one_server_are_not_mixed_up(postgresql: Server) -> None:
 
 
 def test_a_server_that_ends_idle_transactions_ends_no_snapshot(postgresql: Server) -> None:
-    """A server that ends idle transactions doesn't end a snapshot, neither the driver's nor a
-    worker's.
+    """A server that ends idle transactions doesn't end a snapshot.
+
+    This holds for the driver's and the workers' transactions.
 
     Servers in clouds end idle transactions after some time.
     """

@@ -1,5 +1,6 @@
-"""A boundary is sorted and unique, has no negative offsets, and its start marks lie below its
-marks.
+"""A boundary is sorted and unique, without negative offsets, and its start marks are low.
+
+A start mark is at most at its topic-partition's mark.
 
 This is checked when it is made and when it is read back.
 """
@@ -20,9 +21,7 @@ M0, M1 = Mark("t", 0, 5, "settled", 3), Mark("t", 1, 7, "end")
 
 
 def test_a_topic_partition_in_words() -> None:
-    """A topic-partition is written `topic[partition]`, and is ordered by topic and then by
-    partition.
-    """
+    """A topic-partition is written `topic[partition]`, and is ordered by topic and partition."""
     assert str(TopicPartition("orders", 3)) == "orders[3]"
     assert sorted([TopicPartition("b", 0), TopicPartition("a", 10), TopicPartition("a", 9)])[
         :2

@@ -10,8 +10,9 @@ from windrow.ingest.model.plan import Window
 
 
 def test_a_value_comes_back_as_it_was() -> None:
-    """A value is read back from text or bytes; JSON of another type or with a broken invariant
-    is refused.
+    """A value is read back from text or bytes.
+
+    JSON of another type or with a broken invariant is refused.
     """
     assert to_json(Window("p", 1, 2)) == '{"pipeline":"p","start":1,"end":2}'
     assert from_json('{"pipeline":"p","start":1,"end":2}', Window) == from_json(

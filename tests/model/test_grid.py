@@ -155,9 +155,7 @@ def test_labels_back_are_the_last_ones(expression: str, upto: datetime, count: i
     ],
 )
 def test_what_programs_read_in_different_ways_is_no_grid(expression: str) -> None:
-    """An expression that Dagster and windrow read differently, or that never occurs, raises
-    SpecError.
-    """
+    """An expression that never occurs, or that Dagster reads differently, raises SpecError."""
     with pytest.raises(SpecError, match="There is no grid"):
         cron(expression)
 
@@ -380,8 +378,9 @@ def test_a_range_is_its_windows() -> None:
 
 
 def test_time_has_its_ends() -> None:
-    """Windows begin in 1970, as Kafka's time, and end where Python's calendar has room for
-    neighbours.
+    """Windows begin in 1970, as Kafka's time, and end before Python's calendar does.
+
+    Python's calendar must have room for neighbours.
     """
     first, last = datetime(1970, 1, 1, tzinfo=UTC), datetime(9000, 1, 1, tzinfo=UTC)
     assert window_at("p", "hourly", first).start == first
@@ -511,8 +510,9 @@ def test_a_hundred_thousand_windows_may_be_named(monkeypatch: pytest.MonkeyPatch
     ],
 )
 def test_what_all_programs_read_in_one_way_is_a_grid(expression: str) -> None:
-    """An expression that all programs read in the same way is a grid, and is its own cron
-    expression.
+    """An expression that all programs read in the same way is a grid.
+
+    It is its own cron expression.
     """
     assert cron(expression) == expression
 

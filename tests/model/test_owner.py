@@ -41,9 +41,7 @@ def test_the_same_binding_passes() -> None:
 def test_each_difference_has_its_own_way_out(
     expected: TableOwner, error: type[RefusedError], message: str, advice: str
 ) -> None:
-    """Each difference has its own error and advice: first the pipeline, then the grid, then the
-    ledger.
-    """
+    """Each difference has its own error and advice: first the pipeline, then grid and ledger."""
     with pytest.raises(error) as refused:
         refuse_other_owner("t", BOUND, expected)
     assert (refused.value.message, refused.value.stage) == (message, "setup")

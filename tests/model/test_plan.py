@@ -62,9 +62,7 @@ def test_what_a_digest_covers() -> None:
 
 
 def test_what_a_digest_does_not_cover() -> None:
-    """A digest doesn't cover the origin and the leader epoch of a mark, which change no
-    messages.
-    """
+    """A digest doesn't cover a mark's origin and leader epoch, which change no messages."""
     assert (
         but(stop=msgspec.structs.replace(PLAN.stop, marks=(Mark("t", 0, 9, "settled", 7),)))
         == PLAN.digest
@@ -73,9 +71,7 @@ def test_what_a_digest_does_not_cover() -> None:
 
 
 def test_ranges_are_covered_under_their_topics_ids() -> None:
-    """Covered ranges have topic ids, because a recreated topic has the same name but other
-    offsets.
-    """
+    """Covered ranges have topic ids, because a recreated topic has other offsets."""
     assert covered_ranges(PLAN) == (Covered("id", 0, 5, 9),)
 
 

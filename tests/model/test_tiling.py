@@ -101,8 +101,9 @@ def test_of_two_witnesses_at_one_offset_the_older_counts(
 
 
 def test_a_witness_of_another_offset_is_not_taken_over() -> None:
-    """The leader epoch of another offset isn't used, because it says nothing about the offsets
-    between.
+    """The leader epoch of another offset isn't used.
+
+    It says nothing about the offsets between.
     """
     assert move_mark(
         mark(5, "end", None), lower=mark(4, "settled", 1), upper=mark(6, "settled", 1)
@@ -125,8 +126,9 @@ def test_alone_a_boundary_stays_what_it_is() -> None:
 
 
 def test_what_only_the_lower_neighbour_knows_is_carried_on() -> None:
-    """A mark that only the lower neighbour has is carried on as `removed`, and its topic stays
-    known.
+    """A mark that only the lower neighbour has is carried on as `removed`.
+
+    Its topic stays known.
     """
     clamped_boundary = clamp(
         boundary(hour(2), mark(5)), boundary(hour(1), mark(3), mark(9, "end", 4, topic="u")), None

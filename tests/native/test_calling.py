@@ -157,9 +157,7 @@ def test_code_is_compiled_anew_where_a_part_of_it_changed(package: Path) -> None
 def test_code_with_bounds_checks_is_kept_apart(
     package: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Code with bounds checks is kept in another file, because numba's environment settings
-    change it.
-    """
+    """Code with bounds checks is kept in another file, as numba's environment changes the code."""
     load(package)
     monkeypatch.setenv("NUMBA_BOUNDSCHECK", "1")
     assert not came_from_disk(load(package))
@@ -326,8 +324,7 @@ def test_what_others_could_have_put_there_is_not_loaded(
 @pytest.mark.some(1)
 @pytest.mark.parametrize("link", ["windrow", "windrow/compiled"])
 def test_a_folder_behind_a_link_is_not_trusted(read_only: Path, tmp_path: Path, link: str) -> None:
-    """A symbolic link in the cache's path isn't trusted, because its owner may change its
-    target.
+    """A symbolic link in the cache's path isn't trusted, as its owner may change its target.
 
     A real folder is trusted, even below a folder with the sticky bit that all may write to.
     """
@@ -356,8 +353,7 @@ SCRIPT = (
 
 
 def test_two_processes_may_begin_at_once(package: Path) -> None:
-    """Two processes that start at once both get the right result, and the code is compiled
-    once.
+    """Two processes that start at once get the right result, and the code is compiled once.
 
     One waits for the other. Neither of them loads numba.
     """
@@ -416,8 +412,7 @@ def test_who_asks_whether_it_is_ready_does_not_wait(package: Path, words: list[s
 def test_where_nothing_can_be_kept_who_asks_is_told_to_call(
     read_only: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """`ready` is true if nothing can be kept, because no other process could hand over the
-    code.
+    """`ready` is true if nothing can be kept, as no other process could hand over the code.
 
     Otherwise a large window would be read slowly to its end.
     """
@@ -474,9 +469,7 @@ def test_files_where_the_user_is_are_not_imported(
 
 
 def test_code_that_cannot_be_made_is_told(package: Path) -> None:
-    """A failed compilation raises RuntimeError with the module and the end of the process's
-    output.
-    """
+    """A failed compilation raises RuntimeError with the module and the process's last output."""
     (package / "times.py").write_text(TIMES.replace("factor(x) + 1", "factor(x) + unknown"))
     with pytest.raises(RuntimeError, match=r"(?s)not compile times; .* with 1:\n.*unknown"):
         load(package)

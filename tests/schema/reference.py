@@ -51,8 +51,9 @@ def cell(name: str, kind: pa.DataType, value: Any) -> int:
 
 
 def hash_of(kind: pa.DataType, value: Any) -> int:
-    """Returns the hash of a Python value. A map is a list of pairs, and a decimal is a
-    `Decimal`.
+    """Returns the hash of a Python value.
+
+    A map is a list of pairs, and a decimal is a `Decimal`.
     """
     if pa.types.is_struct(kind):
         return sum(cell(f.name, f.type, value[f.name]) for f in kind) & ALL

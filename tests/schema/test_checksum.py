@@ -311,8 +311,9 @@ def test_the_same_values_otherwise_laid_out(
 
 
 def test_what_lies_under_a_null_means_nothing() -> None:
-    """The buffers' contents under a null don't change the checksum, because Arrow leaves them
-    undefined.
+    """The buffers' contents under a null don't change the checksum.
+
+    Arrow leaves them undefined.
     """
     valid = pa.py_buffer(bytes([0b101]))
     hidden = pa.Array.from_buffers(pa.int64(), 3, [valid, pa.py_buffer(np.array([1, 99, 3]))])
@@ -494,8 +495,9 @@ def test_close_values_differ(kind: pa.DataType, values: list[Any]) -> None:
 
 
 def test_what_moves_between_rows_and_columns_is_seen() -> None:
-    """An exchange of values between rows or columns, a renamed column and a repeated row are
-    detected.
+    """An exchange of values between rows or columns changes the checksum.
+
+    So do a renamed column and a repeated row.
     """
 
     def checksum_of_columns(**columns: list[Any]) -> int:

@@ -162,9 +162,7 @@ def test_a_field_that_would_change_or_lose_data_is_refused(field: Any, message: 
 def test_a_config_that_would_change_or_lose_data_is_refused(
     config: dict[str, Any], message: str
 ) -> None:
-    """A config option of the model that would be ignored, or that holds only within a batch, is
-    refused.
-    """
+    """A config option that would be ignored, or that holds only within a batch, is refused."""
     assert message in refused(make_model(pl.Int64, **config))
 
 

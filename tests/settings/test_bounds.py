@@ -334,9 +334,7 @@ def test_windows_without_end(grid: str, text: str, message: str) -> None:
 
 
 def test_a_start_with_another_offset_off_the_grid(tmp_path: Path) -> None:
-    """A start off the grid because of its offset is shown in both zones, with the nearest
-    starts.
-    """
+    """A start that its offset puts off the grid is shown in both zones, with the nearest starts."""
     message = refused(
         tmp_path,
         changed("hourly", "daily").replace("2026-01-01T00:00:00Z", "2026-01-01T00:00:00+02:00"),

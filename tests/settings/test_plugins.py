@@ -194,9 +194,7 @@ def test_workers_must_have_the_plugins_that_a_spec_uses(site: Site) -> None:
 
 
 def test_names_of_windrows_own_are_not_taken(site: Site) -> None:
-    """An entry point with the name of one of windrow's kinds isn't loaded, even if it would
-    fail.
-    """
+    """An entry point with the name of one of windrow's kinds is never loaded."""
     names = {
         "formats": dict.fromkeys(FORMATS, "no_such_module:A"),
         "sinks": dict.fromkeys(KINDS, "no_such_module:A"),

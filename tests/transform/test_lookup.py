@@ -248,8 +248,9 @@ def test_what_a_miss_becomes(on_miss: Literal["dead", "fail"], tmp_path: Path) -
 
 
 def test_several_rows_of_one_key(tmp_path: Path) -> None:
-    """Several rows of one key are refused when the key occurs, or the first one by a column
-    counts.
+    """Several rows of one key are refused when the key occurs.
+
+    With `first_by` the first row by a column counts.
     """
     twice = pa.concat_tables(
         [
@@ -349,8 +350,9 @@ def test_several_columns_are_one_key(
     rows: list[tuple[int | None, str | None]],
     tmp_path_factory: pytest.TempPathFactory,
 ) -> None:
-    """A key of several columns gives the same rows as a dictionary. A null in a key matches
-    nothing.
+    """A key of several columns gives the same rows as a dictionary.
+
+    A null in a key matches nothing.
     """
     folder = tmp_path_factory.mktemp("t")
     columns = {
@@ -637,9 +639,7 @@ def test_files_of_the_same_size_and_time_are_others_by_their_footers(tmp_path: P
 
 
 def test_files_in_a_bucket_are_others_by_their_etags(s3: S3Server) -> None:
-    """A replaced file in a bucket is detected by its ETag, whatever its size, footer and time
-    are.
-    """
+    """A replaced file in a bucket is detected by its ETag, with any size, footer and time."""
     bucket = s3.bucket()
     versions = []
     for page in (b"1", b"2"):
@@ -671,9 +671,7 @@ def test_the_footers_of_files_are_read_at_the_same_time(
 
 
 def test_files_that_change_while_they_are_read_are_refused(tmp_path: Path) -> None:
-    """Files that change while they are read are refused, because the first rows are of another
-    state.
-    """
+    """Files that change while they are read are refused, because two states would be mixed."""
     folder = tmp_path / "t"
     for _ in range(2):
         _to_parquet(folder, CUSTOMERS)
@@ -686,9 +684,7 @@ def test_files_that_change_while_they_are_read_are_refused(tmp_path: Path) -> No
 
 
 def test_types_that_no_table_has_are_left_out(tmp_path: Path) -> None:
-    """Columns with types that a table can't hold are left out, and the other columns can be
-    looked up.
-    """
+    """Columns with types that a table can't hold are left out. Other columns can be looked up."""
     wide = pa.array([1, 2], pa.decimal256(50, 2))
     source_table = pa.table(
         {

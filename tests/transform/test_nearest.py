@@ -124,8 +124,9 @@ def test_matches_are_those_of_a_plain_loop(
     top_k: int,
     tmp_path_factory: pytest.TempPathFactory,
 ) -> None:
-    """The matches are those of a simple loop: the nearest first, at most `top_k`, with their
-    scores.
+    """The matches are those of a simple loop, with their scores.
+
+    The nearest come first, and there are at most `top_k`.
     """
     kind = DOUBLE if wide else SINGLE
     table, queries = (pa.array(vectors, pa.list_(kind)).to_pylist() for vectors in case)
@@ -162,13 +163,14 @@ def similar_of(
 
 @pytest.mark.parametrize("metric", METRICS)
 def test_scores_are_the_same_bits_in_any_batch(metric: Metric, tmp_path: Path) -> None:
-    """Scores are bit-identical in any batch and for any files, so the checksum of answers is
-    stable.
+    """Scores are bit-identical in any batch and for any files.
+
+    So the checksum of answers is stable.
     """
     chance = np.random.default_rng(7)
     vectors = chance.standard_normal((3000, 96)).astype(np.float32)
     vectors[1000:1500] = vectors[:500] * np.float32(1 + 2**-20)  # nearly the same score
-    vectors[2000:2040] = vectors[3]  # the same one
+    vectors[2000:2040] = vectors[3]  # the same score
     docs = docs_of(list(vectors))
     queries = [*(vectors[n] + np.float32(1e-3) for n in range(40)), *vectors[:10]]
     batch = rows_of(queries)
@@ -183,7 +185,7 @@ def test_scores_are_the_same_bits_in_any_batch(metric: Metric, tmp_path: Path) -
     ids = matches_of(full_output)[3]
     assert ids is not None
     equal = [n for n in ids if n != 1003]
-    assert equal == [3, *range(2000, 2000 + len(equal) - 1)]  # the smaller ones come first
+    assert equal == [3, *range(2000, 2000 + len(equal) - 1)]  # equal scores are in the order of ids
 
 
 @pytest.mark.parametrize(("metric", "zero"), [("cosine", "dead"), ("l2", [1, 2]), ("dot", [1, 2])])

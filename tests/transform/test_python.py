@@ -368,9 +368,7 @@ def test_an_exception_can_be_a_dead_letter(step: Any) -> None:
 def test_what_a_function_must_not_give(
     step: Any, function: str, more: dict[str, Any], message: str
 ) -> None:
-    """A function is refused for rows without an order, for other types, and for what a key
-    forbids.
-    """
+    """A function must not return rows without an order, other types, or a changed key."""
     with pytest.raises(SpecError, match=message):
         apply(step(function, **more), decoded(ROWS))
 
@@ -404,8 +402,7 @@ def test_values_by_chance_are_no_order(step: Any, function: str) -> None:
 
 
 def test_a_function_is_asked_about_its_order_once_a_split(step: Any) -> None:
-    """A function's order is checked once in a split, in the first batch with more than two
-    rows.
+    """A function's order is checked once in a split, in the first batch of more than two rows.
 
     A swap of two rows doesn't show everything. If the check fails by an exception, it is
     repeated in the next batch. One row has no other order.
@@ -419,8 +416,9 @@ def test_a_function_is_asked_about_its_order_once_a_split(step: Any) -> None:
 
 @pytest.mark.parametrize("function", ["as_lists", "as_arrow"])
 def test_keys_and_values_are_a_list_unless_the_schema_says_map(step: Any, function: str) -> None:
-    """A list of `key` and `value` structs stays a list, unless the model says map, at any
-    depth.
+    """A list of `key` and `value` structs stays a list, unless the model says map.
+
+    This holds at any depth.
 
     A map with a null key is refused.
     """
@@ -463,8 +461,9 @@ def test_a_function_that_hangs_is_named(step: Any, caplog: pytest.LogCaptureFixt
 
 
 def test_what_is_told_before_anything_is_read(step: Any) -> None:
-    """A function without a readable annotation of its batch raises SpecError before anything is
-    read.
+    """A function without a readable annotation of its batch raises SpecError.
+
+    This happens before anything is read.
     """
     for function, message in {
         "unsaid": r"\. Annotate",

@@ -205,8 +205,9 @@ def _first_refused(frame: pl.DataFrame, schema: pp.DataFrameSchema) -> dict[int,
 
 
 def test_the_environment_can_not_switch_checks_off(monkeypatch: pytest.MonkeyPatch) -> None:
-    """PANDERA_VALIDATION_ENABLED doesn't switch off the checks, because a table must not depend
-    on it.
+    """PANDERA_VALIDATION_ENABLED doesn't switch off the checks.
+
+    A table must not depend on it.
     """
     from pandera.config import CONFIG
 

@@ -277,8 +277,9 @@ def test_nested_values_are_computed() -> None:
 
 
 def test_a_row_that_fails_is_a_dead_letter_without_its_values() -> None:
-    """A row that fails is a dead letter with the expression and DuckDB's message, without
-    values.
+    """A row that fails is a dead letter with the expression and DuckDB's message.
+
+    The detail has no values.
 
     The other rows are unaffected.
     """
@@ -384,8 +385,7 @@ def test_no_value_is_in_a_sentence(query: str, text: str) -> None:
     ],
 )
 def test_a_row_fails_alone_as_in_company(query: str) -> None:
-    """A row fails in each batch or in none, even if DuckDB sometimes skips the failing
-    expression.
+    """A row fails in each batch or in none, even if DuckDB may skip the failing expression.
 
     DuckDB skips it for empty lists, for conditions that it splits, and for arguments that are
     null in all rows.
@@ -417,8 +417,9 @@ def test_an_unnested_list_that_is_empty_makes_no_row_beside_a_longer_one() -> No
 
 
 def test_many_failing_rows_are_told_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Many failing rows cost one query for each column, which gets DuckDB's message of the
-    first.
+    """Many failing rows cost one query for each column.
+
+    The first row of each column gets DuckDB's message.
     """
     row_counts, real = [], step.locked
 
@@ -521,8 +522,9 @@ def test_what_is_too_large_for_a_batch(
 
 
 def test_a_duckdb_that_can_not_go_on_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A DuckDB with an internal error refuses no row: the task fails, and the next gets another
-    DuckDB.
+    """A DuckDB with an internal error refuses no row.
+
+    The task fails, and the next task of the process gets another DuckDB.
     """
     rows, sql = pa.record_batch({"n": pa.array([1, 2])}), Sql("SELECT n + 1 AS n FROM rows")
     dead, real = step.locked(), step.locked
@@ -617,9 +619,7 @@ def test_the_last_row_of_a_key_in_a_message_counts() -> None:
     ],
 )
 def test_what_a_key_forbids_is_refused(query: str, versioned: bool, message: str) -> None:
-    """A step must pass the key unchanged, with one row for each row, and must not filter
-    versions.
-    """
+    """A step must pass the key unchanged, one row for each row, and must not filter versions."""
     with pytest.raises(SpecError, match=message):
         keyed(query, versioned=versioned).columns(columns_of(KEYED))
 
@@ -668,9 +668,7 @@ def test_what_a_message_left_alone_stays_so() -> None:
 
 
 def test_a_step_takes_columns_that_it_does_not_read() -> None:
-    """DuckDB gets only the columns that are used, so an unreadable unused column passes
-    unchanged.
-    """
+    """DuckDB gets only the used columns, so an unreadable unused column passes unchanged."""
     twice = pa.array([[("a", 1), ("a", 2)]], pa.map_(pa.string(), pa.int64()))
     rows = pa.record_batch({"n": pa.array([1]), "x": twice})
     assert selected("SELECT n + 1 AS m, x FROM rows", rows) == [{"m": 2, "x": [("a", 1), ("a", 2)]}]

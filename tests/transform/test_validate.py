@@ -105,8 +105,7 @@ def test_the_schema_is_loaded_once_for_all_who_ask(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("model", floats.MODELS, ids=lambda model: model.__name__)
 def test_nan_is_what_pandera_says(model: type[pp.DataFrameModel]) -> None:
-    """NaN is refused in a column that isn't nullable, and otherwise judged by the column's
-    checks.
+    """NaN is refused in a column that isn't nullable, and else judged by the column's checks.
 
     This is pandera's verdict, for each format and step.
     """

@@ -22,8 +22,9 @@ LIMIT_SECONDS = 1_800
 
 
 def environment_folder(name: str, files: Path, make: Callable[[Path, Path], None]) -> Path:
-    """Returns the environment's folder, and makes it with `make(files, folder)` if it isn't
-    complete.
+    """Returns the environment's folder.
+
+    If it isn't complete, `make(files, folder)` makes it.
     """
     pins = (path for path in sorted(files.iterdir()) if path.suffix in {".lock", ".xml", ".json"})
     digest = hashlib.sha256(b"".join(path.read_bytes() for path in pins)).hexdigest()[:12]

@@ -83,9 +83,7 @@ def machine() -> str:
 
 
 def stamp(part: str, measure: Callable[[], dict[str, Any]]) -> dict[str, Any]:
-    """Returns the measured values with the part, the date, the commit, the machine and the time
-    taken.
-    """
+    """Returns the measured values with part, date, commit, machine and the time taken."""
     began = datetime.now(UTC)
     about = {"part": part, "date": f"{began:%Y-%m-%d}", "commit": commit(), "machine": machine()}
     measured = measure()

@@ -106,9 +106,7 @@ class Watched:
 
 
 def steps(pipeline: Pipeline, job: dict[str, Any]) -> int:
-    """Returns the number of messages that the tasks read, or with other work than `raw`, of
-    rows.
-    """
+    """Returns the number of rows of all tasks, or with the work `raw` of messages."""
     topic = job["topic"]
     plan = ReadPlan(
         pipeline.broker.cluster_id(), {topic: pipeline.broker.topic(topic).topic_id}, "fail"
@@ -135,9 +133,7 @@ def table(pipeline: Pipeline, first: datetime, job: dict[str, Any]) -> int:
 
 
 def around(pipeline: Pipeline, first: datetime, job: dict[str, Any]) -> dict[str, Any]:
-    """Returns the number of rows, and the seconds in which the driver didn't wait for the
-    engine.
-    """
+    """Returns the number of rows, and the seconds of the driver without the engine."""
     engine = Watched(pipeline.engine)
     began = time.perf_counter()
     rows = table(replace(pipeline, engine=engine), first, job)

@@ -129,8 +129,9 @@ def grow(
 def _point(
     bootstrap: str, grown: Grown, size: int, warm: str, values: list[bytes], scratch: Path
 ) -> Point:
-    """Returns the cost of a new process's second run. The first run, of a small topic, warms it
-    up.
+    """Returns the cost of a new process's second run.
+
+    The first run, of a small topic, warms it up.
     """
     topic, side = f"{warm}.{size}", windrow("table", "")
     fill(

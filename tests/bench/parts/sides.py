@@ -124,7 +124,7 @@ FLINK_VERSION = (
 FLINK_JDBC = f"connector {pinned_version('flink', 'flink-connector-jdbc-postgres')}"
 FLINK_JAVA = (
     "-Xmx3g",  # as much as Spark's driver, because all of Flink is one process here
-    # What Flink's own start scripts open for Java 17 (env.java.opts.all of its conf/config.yaml).
+    # Flink's own start scripts open these for Java 17 (env.java.opts.all in conf/config.yaml).
     *(
         f"--add-opens=java.base/java.{name}=ALL-UNNAMED"
         for name in ("lang", "net", "io", "nio", "text", "time", "util", "util.concurrent")
@@ -215,8 +215,9 @@ _FLINK_PLACE = ("partition", "offset", "timestamp")
 
 
 def _flink_customers(job: Job) -> dict[str, str]:
-    """Returns the options of the table in PostgreSQL. Each task caches every key that it asked
-    for.
+    """Returns the options of the table in PostgreSQL.
+
+    Each task caches every key that it asked for.
     """
     server = urlsplit(job.postgres)
     return {

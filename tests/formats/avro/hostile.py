@@ -1,5 +1,6 @@
-"""Avro messages that are expensive to decode. Each family takes the size in bytes as its
-argument.
+"""Avro messages that are expensive to decode.
+
+Each family takes the size in bytes as its argument.
 
 `python -m tests.formats.avro.hostile BYTES` prints a JSON document. It maps each family to the
 strict decoder's reason (null for a row) and whether the compiled pass took the message.

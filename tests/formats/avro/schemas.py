@@ -413,9 +413,7 @@ class Writer:
 
 
 def mutate(r: random.Random, message: bytes) -> bytes:
-    """Returns the message with one to three changed places: bytes are changed, removed or
-    added.
-    """
+    """Returns the message with one to three changes, such as removed or added bytes."""
     for _ in range(r.choice((1, 1, 1, 2, 3))):
         position = r.randrange(len(message) + 1)
         message = r.choice(

@@ -61,8 +61,9 @@ def test_good_ones_are_rows_by_both_ways(
 def test_bad_ones_are_refused_with_their_reason(
     fast: AvroPass, payload: bytes, reason: str
 ) -> None:
-    """The strict decoder refuses a bad message with its reason, and the compiled pass doesn't
-    take it.
+    """The strict decoder refuses a bad message with its reason.
+
+    The compiled pass doesn't take it.
     """
     with pytest.raises(RefusedValueError) as refused:
         STRICT.decode(payload)

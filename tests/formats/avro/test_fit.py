@@ -455,9 +455,7 @@ def test_timestamps_finer_than_a_microsecond(kind: Any, epoch: str | None) -> No
 
 
 def test_a_zone_is_for_texts() -> None:
-    """A column with a zone is refused, also inside a record, because no Avro type uses the
-    zone.
-    """
+    """A column with a zone is refused, also in a record, because no Avro type uses the zone."""
     zoned = Column("a", TIMESTAMP, nullable=True, zone="UTC")
     inside = schema(
         {

@@ -148,8 +148,9 @@ def test_unions_of_more_types() -> None:
     ],
 )
 def test_unions_of_several_records(records: tuple[str, ...], expected: list[str | None]) -> None:
-    """A struct comes from the record that the spec names, or else from a record with all its
-    fields.
+    """A struct comes from the record that the spec names.
+
+    Without a name it comes from a record with all its fields.
 
     Any other record is refused and is never a struct of nulls, at any depth.
     """
@@ -327,9 +328,7 @@ def test_versions_are_read_as_the_reference_reads_them(dice: random.Random) -> N
 
 
 def test_what_unions_of_records_cost() -> None:
-    """A short schema that nests unions of records is refused quickly, if it needs millions of
-    steps.
-    """
+    """A short schema of nested unions that would need millions of steps is refused quickly."""
     level: Any = "int"
     for depth in range(5):
         level = [

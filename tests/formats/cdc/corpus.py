@@ -1,5 +1,4 @@
-"""Messages of Debezium, Canal and Maxwell from their documentation, hostile messages, and
-verdicts.
+"""Documented and hostile messages of Debezium, Canal and Maxwell, with verdicts.
 
 A verdict is one of these:
 - a list of rows, each a tuple of its values;

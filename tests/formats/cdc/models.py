@@ -102,9 +102,7 @@ class Loose(pa.DataFrameModel):
 
 
 class Toasted(pa.DataFrameModel):
-    """Values that PostgreSQL may store outside the row (TOAST), in each form of the
-    placeholder.
-    """
+    """Values that PostgreSQL may store outside the row (TOAST), for each form of placeholder."""
 
     id: pl.Int64
     text: pl.String = pa.Field(nullable=True)

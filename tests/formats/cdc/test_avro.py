@@ -113,8 +113,9 @@ def test_an_event_becomes_its_row() -> None:
 
 
 def test_why_events_are_refused() -> None:
-    """Events are refused with the same reasons and paths as in JSON. Bytes that aren't Avro are
-    `not_avro`.
+    """Events are refused with the same reasons and paths as in JSON.
+
+    Bytes that aren't Avro are `not_avro`.
     """
     decoded = EVENTS.open()(messages_with(TestDebeziumAvro.BAD))
     assert [reason for _, _, reason in dead(decoded)] == [
@@ -167,8 +168,9 @@ def in_json(document: dict[str, Any]) -> bytes:
 
 
 def test_a_schema_that_is_no_envelope(tmp_path: Path) -> None:
-    """A schema without Debezium's envelope, or a missing file, is refused before anything is
-    read.
+    """A schema without Debezium's envelope is refused before anything is read.
+
+    So is a missing file.
 
     The spec may hold the schema itself.
     """

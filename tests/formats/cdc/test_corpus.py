@@ -187,8 +187,9 @@ def test_a_key_that_the_messages_key_has() -> None:
 
 
 def test_a_former_key_in_a_form_of_its_own() -> None:
-    """The old key is read by the same rules as the key. A message with an invalid old key is
-    refused.
+    """The old key is read by the same rules as the key.
+
+    A message with an invalid old key is refused.
     """
     decoder = decoder_of("debezium-json", "Dated", ("day",))
     befores = [{"day": 1}, {"day": 2}, {}, None, {"day": 2932897}]
@@ -242,8 +243,9 @@ def test_floats_that_are_no_numbers(name: str) -> None:
 
 
 def test_the_corpora_are_large_enough() -> None:
-    """The corpora have more than a hundred messages. Each tool has rows, refusals and counted
-    messages.
+    """The corpora have more than a hundred messages.
+
+    Each tool has rows, refusals and counted messages.
     """
     assert sum(len(corpus) for _, corpus in CORPORA.values()) > 100
     for corpus in (DEBEZIUM, CANAL, MAXWELL):
@@ -286,8 +288,9 @@ def test_reasons_say_where() -> None:
 
 
 def test_tables_that_are_wanted() -> None:
-    """The wanted tables are named with or without their database schema; the topic's name
-    doesn't count.
+    """The wanted tables are named with or without their database schema.
+
+    The topic's name doesn't count.
 
     A message without a table is refused. Debezium's marker events are only counted.
     """
@@ -460,9 +463,7 @@ def test_a_value_that_must_be_there_is_never_none() -> None:
     ],
 )
 def test_a_topic_that_is_called_after_a_table(topic: str, table: str, is_its_topic: bool) -> None:
-    """A topic matches a table by Debezium's naming, also if the beginning of its name is cut
-    off.
-    """
+    """A topic matches a table by Debezium's naming, even without the first part of its name."""
     assert is_called_after(topic, table) == is_its_topic
 
 
@@ -480,8 +481,9 @@ def of_many(count: int, sql: str = "") -> bytes:
 
 @pytest.mark.parametrize("primary_key", [(), ("id", "part")], ids=["growing", "keyed"])
 def test_a_message_may_have_many_rows(primary_key: tuple[str, ...]) -> None:
-    """A message may have many rows. The envelope's and the key's columns are repeated for each
-    row.
+    """A message may have many rows.
+
+    The envelope's and the key's columns are repeated for each row.
     """
     decoder = decoder_of("canal-json", "Part", primary_key, envelope={"name": "sql"})
     decoded = decoder.open()(

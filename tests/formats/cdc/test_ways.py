@@ -127,8 +127,9 @@ def row(key: tuple[int, str], name: str | None) -> dict[str, Any]:
 
 
 def messages(name: str, changes: list[list[tuple[Any, ...]]]) -> list[list[tuple[Any, ...]]]:
-    """Returns the changes as the tool's messages. Only Canal puts several changes into one
-    message.
+    """Returns the changes as the tool's messages.
+
+    Only Canal puts several changes into one message.
     """
     return (
         changes if name == "canal-json" else [[change] for message in changes for change in message]

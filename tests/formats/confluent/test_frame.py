@@ -76,9 +76,7 @@ def test_frames_are_what_the_client_reads(
     ],
 )
 def test_paths_that_are_none(octets: bytes) -> None:
-    """A path that is truncated, too long or negative is invalid, so the message names no
-    schema.
-    """
+    """A message with a truncated, too long or negative path names no schema."""
     assert frames_of(messages_with([octets]), "h", paths=True).numbers.tolist() == [NAMELESS]
 
 

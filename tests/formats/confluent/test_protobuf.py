@@ -178,8 +178,9 @@ def test_types_in_one_another() -> None:
 
 
 def test_columns_that_the_type_does_not_have() -> None:
-    """A column without a field is null. If the column isn't nullable, each message of the type
-    is refused.
+    """A column without a field is null.
+
+    If the column isn't nullable, each message of the type is refused.
     """
     without = 'syntax = "proto3"; message M { string more = 1; %s}'
     schemas = tuple(

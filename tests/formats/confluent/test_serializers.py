@@ -1,5 +1,6 @@
-"""Messages of confluent-kafka's own serializers are decoded. They register with a test
-registry.
+"""Messages of confluent-kafka's own serializers are decoded.
+
+They register with a test registry.
 """
 
 from __future__ import annotations
@@ -92,8 +93,7 @@ def test_avro(
 
 
 def test_protobuf(schema_registry: RegistryServer, client: SchemaRegistryClient) -> None:
-    """Protobuf messages are read, though the schema and its imports are registered as
-    descriptors.
+    """Protobuf messages are read by schemas and imports that are registered as descriptors.
 
     The descriptors are in base64. The names of the schema's messages are known too.
     """

@@ -1,5 +1,6 @@
-"""JSON messages that are expensive to decode. Each family takes the size in bytes as its
-argument.
+"""JSON messages that are expensive to decode.
+
+Each family takes the size in bytes as its argument.
 
 `python -m tests.formats.json.hostile BYTES` prints a JSON document. It has each family's reason
 by the strict decoder, and by the whole decoder for a fifth of the size.

@@ -142,9 +142,7 @@ def test_where_the_pass_fails_the_strict_way_judges_alone(
 
 
 def test_the_strict_way_counts_truncated_timestamps() -> None:
-    """The strict decoder counts truncated timestamps as the compiled pass does, once for each
-    message.
-    """
+    """Both decoders count truncated timestamps once for each message."""
     kind = pa.timestamp("us", tz="UTC")
     columns = Columns((Column("a", kind, nullable=True), Column("b", kind, nullable=True)))
     fine, coarse = (f'"2026-01-05T09:00:00.{part}Z"' for part in ("1234567", "123456"))
@@ -189,8 +187,9 @@ def test_memory_for_a_large_message_is_given_back() -> None:
 def test_a_message_that_the_strict_way_fails_on_is_a_dead_letter(
     error: Exception, reason: str
 ) -> None:
-    """A message on which the strict decoder fails is a dead letter, and its neighbours are
-    rows.
+    """A message on which the strict decoder raises is a dead letter.
+
+    Its neighbours are rows.
 
     The detail names the exception's type and shows no text of it.
     """

@@ -159,8 +159,9 @@ def test_monstrous_messages_among_good_ones() -> None:
 def test_every_message_ends_in_exactly_one_place(
     seed: int, tombstones: list[int], on_null: Any
 ) -> None:
-    """Rows, dead letters and dropped messages add up to all messages, in order and without
-    overlap.
+    """Rows, dead letters and dropped messages add up to all messages, without overlap.
+
+    Rows and dead letters are in the order of messages.
     """
     values: list[bytes | None] = list(documents(60, seed))
     for i in tombstones:

@@ -133,8 +133,7 @@ SPELT: dict[TimestampForm, str] = {
 @settings(max_examples=examples(300))
 @given(data=st.data())
 def test_timestamps_of_each_form(form: TimestampForm, data: st.DataObject) -> None:
-    """The compiled pass takes timestamps of the chosen form, at any depth, with the right
-    value.
+    """The compiled pass takes the chosen form of timestamps, at any depth, with right values.
 
     It takes texts of another form only if the strict decoder takes them.
     """
@@ -216,8 +215,7 @@ def test_a_message_with_several_that_are_finer_counts_once() -> None:
 
 @pytest.mark.parametrize("seed", range(2))
 def test_lenient_documents(seed: int) -> None:
-    """A lenient compiled pass takes a part of the rows, and the same rows as the strict
-    decoder.
+    """A lenient compiled pass makes the strict decoder's rows, and takes most of them.
 
     The strict decoder reads the values of other kinds.
     """
@@ -376,9 +374,7 @@ def test_whole_values_of_each_kind_are_taken(kind: pa.DataType, dice: random.Ran
 
 @pytest.mark.parametrize("unknown", ["ignore", "dead"])
 def test_every_literal_under_every_key(unknown: Unknown) -> None:
-    """Both decoders agree about each odd literal under known, unknown, escaped and repeated
-    keys.
-    """
+    """Both decoders agree about odd literals under known, unknown, escaped and repeated keys."""
     fast, rows = WAYS[unknown].compare(
         [f'{{"id":1,{key}:{literal}}}'.encode() for key in KEYS for literal in LITERALS]
     )
@@ -391,8 +387,7 @@ ALONE = [*schemas.SCALARS, pa.list_(pa.int64()), pa.struct([("a", pa.int64())])]
 @pytest.mark.parametrize("kind", ALONE, ids=str)
 @pytest.mark.parametrize("nullable", [False, True])
 def test_a_document_that_is_the_only_column(kind: pa.DataType, nullable: bool) -> None:
-    """A document that is the only column has the same verdict as the column's value in an
-    object.
+    """A document that is the only column has the verdict of the same value inside an object.
 
     The documents have spaces around them, a prefix, or a truncated end.
     """

@@ -80,8 +80,9 @@ def refused(name: str, literal: str) -> str:
     [(column, kind) for column, takes in TAKES.items() for kind in JSON if kind not in takes],
 )
 def test_each_wrong_type_is_refused_with_its_path(column: str, kind: str) -> None:
-    """A value of a wrong type is refused. The detail has the expected type, the found type and
-    the path.
+    """A value of a wrong type is refused.
+
+    The detail has the expected type, the found type and the path.
     """
     reason, detail = refusal(
         f'{{"id":1,"{column}":{JSON[kind]}}}' if column != "id" else f'{{"id":{JSON[kind]}}}'
@@ -252,9 +253,7 @@ def test_a_document_with_bare_floats_that_are_no_numbers() -> None:
     ],
 )
 def test_what_is_no_document_has_no_path(message: bytes, reason: str, detail: str) -> None:
-    """The detail of a broken document has its position, if it is known, and no path of the
-    model.
-    """
+    """The detail of a broken document has its position if known, and no path of the model."""
     with pytest.raises(RefusedValueError) as caught:
         decode(message)
     assert caught.value.args == (reason, detail, "")
@@ -611,8 +610,9 @@ def test_a_string_alone_takes_them(
 def test_each_place_is_read_by_its_own_rules(
     kind: pa.DataType, inside: Reading, literal: str, value: object
 ) -> None:
-    """A field, an item and a map's value can each have their own rules, as a message's schema
-    states.
+    """A field, an item and a map's value can each have their own rules.
+
+    A message's schema may state them.
     """
     assert value_of(kind, literal, Reading(fields=(("a", inside),))) == value
     with pytest.raises(RefusedValueError, match="Expected"):
@@ -620,8 +620,9 @@ def test_each_place_is_read_by_its_own_rules(
 
 
 def test_unknown_fields_inside_entries_that_are_written_as_an_object() -> None:
-    """In an object in place of a list of entries, the keys are data and unknown fields are
-    refused.
+    """The keys of an object that replaces a list of entries are data.
+
+    Unknown fields in its values are refused.
     """
     inner = pa.struct([("n", pa.int8())])
     kind = pa.list_(pa.struct([("key", TEXT), ("value", inner)]))

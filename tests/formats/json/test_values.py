@@ -84,8 +84,9 @@ def test_integers_end_where_their_bits_do(bits: int) -> None:
 
 @pytest.mark.parametrize(("bits", "digits"), [(64, 53), (32, 24)])
 def test_an_integer_is_the_nearest_float(bits: int, digits: int) -> None:
-    """An integer of any size becomes the nearest float, because JavaScript and Go write doubles
-    so.
+    """An integer of any size becomes the nearest float.
+
+    JavaScript and Go write doubles so.
     """
     kind = getattr(pa, f"float{bits}")()
     for n in (2**digits, 2**digits + 2, 2**63, 3 * 2**90):
@@ -363,8 +364,7 @@ FIRST, LAST = -62_135_596_800, 253_402_300_799  # seconds
 
 @pytest.mark.parametrize(("unit", "factor"), [("s", 1_000_000), ("ms", 1_000), ("us", 1)])
 def test_an_epoch_is_an_integer_of_its_unit(unit: str, factor: int) -> None:
-    """An epoch is an integer of its unit and becomes exact microseconds, in the years 1 to
-    9999.
+    """An epoch is an integer of its unit, in the years 1 to 9999, and is read exactly.
 
     A text is refused.
     """
@@ -408,8 +408,7 @@ def test_days_and_others_are_taken_as_they_are() -> None:
 
 
 def test_the_path_leads_into_structs_lists_and_maps() -> None:
-    """The path has names of the model and positions, but no keys of maps, because keys are
-    data.
+    """The path has names of the model and positions. Keys of maps are data and aren't shown.
 
     A null in a nullable place stays null.
     """
@@ -662,9 +661,7 @@ def test_decimals_as_bytes(value: object, reading: Reading, expected: str) -> No
     ],
 )
 def test_bytes_that_are_no_such_decimal(value: object, scale: int | None, reason: str) -> None:
-    """A decimal as bytes that doesn't fit is refused: nothing is rounded, and no scale is
-    guessed.
-    """
+    """A decimal as bytes that doesn't fit is refused. Nothing is rounded or guessed."""
     assert (
         refused(pa.decimal128(5, 2), value, reading=Reading(decimals="base64", scale=scale))[0]
         == reason

@@ -176,8 +176,9 @@ def test_a_type_that_has_changed_counts(tmp_path: Path) -> None:
     ],
 )
 def test_a_type_that_is_only_called_an_instant(fields: str) -> None:
-    """A type with the name of Google's Timestamp but other fields is refused, as its meaning is
-    unknown.
+    """A type with the name of Google's Timestamp but other fields is refused.
+
+    The meaning of its fields is unknown.
     """
     kind = called("Timestamp", fields)
     with pytest.raises(

@@ -108,8 +108,9 @@ def mutated(r: random.Random, message: bytes) -> bytes:
 @settings(max_examples=examples(150))
 @given(st.lists(st.fixed_dictionaries(FIELDS), min_size=1, max_size=6))
 def test_what_the_library_writes_is_the_row(rows: list[dict[str, Any]]) -> None:
-    """A message of the library becomes its row, for any values with at most one field of a
-    oneof.
+    """A message of the library becomes its row, for any values.
+
+    At most one field of a oneof is set.
     """
     rows = [row | ({"road": None} if row["rail"] is not None else {}) for row in rows]
     decoded = machine().decode(pa.array([written(row) for row in rows], pa.binary()), "dead")

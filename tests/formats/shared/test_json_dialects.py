@@ -41,8 +41,7 @@ def test_without_options_a_format_has_its_dialect(section: Any, dialect: Reading
 
 
 def test_the_unit_of_numbers() -> None:
-    """The unit of numbers: a message's schema overrides a column, and a column overrides the
-    spec.
+    """The unit of numbers: a message's schema overrides a column, which overrides the spec.
 
     A column with a zone has no unit, because its values are texts.
     """

@@ -76,9 +76,7 @@ def test_a_java_home_without_java(bare: Path, monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_no_maven_and_no_jars(bare: Path) -> None:
-    """Without Maven the jars can't be fetched, so UnreachableError names the command to install
-    it.
-    """
+    """Without Maven the jars can't be fetched, so UnreachableError names how to install it."""
     with pytest.raises(UnreachableError, match="apt-get install"):
         server.find_jars()
 
