@@ -317,9 +317,8 @@ def test_other_answers_are_a_failure(tmp_path: Path) -> None:
 def test_growing_windows_have_their_messages() -> None:
     """Each window of a growth has the same number of messages.
 
-    The log continues after the last window.
-
-    The messages of a size without windows are of one day.
+    The log continues after the last window. The messages of a size without windows are of one
+    day.
     """
     windows = KINDS["windows"].grown_of(10)
     assert windows.every_ms * windows.messages == 11 * 60_000

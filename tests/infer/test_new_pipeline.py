@@ -161,9 +161,7 @@ def test_what_no_column_can_hold_is_left_out_with_a_word(
 ) -> None:
     """A field that no column can hold is left out.
 
-    The file and the command give the reason.
-
-    The rest of the message is a row.
+    The file and the command give the reason. The rest of the message is a row.
     """
     report = infer_messages(tmp_path, json.dumps(value).encode())
     assert (report.fitting, report.columns) == (1, 1)
@@ -184,9 +182,8 @@ ODD_KEYS: dict[str, tuple[dict[str, Any], dict[str, Any], list[str]]] = {
 def test_no_field_of_a_key_stops_or_hides_another(tmp_path: Path, case: str) -> None:
     """A key's field that can't be a column is left out with a reason.
 
-    It affects no other field.
-
-    It is left out of the spec too. A field's name is never read as a template.
+    It affects no other field. It is left out of the spec too. A field's name is never read as a
+    template.
     """
     key, value, columns = ODD_KEYS[case]
     broker = MemoryBroker()

@@ -829,9 +829,8 @@ def test_names_that_no_column_can_have(delta: bool) -> None:
 def test_a_column_that_the_newest_schema_calls_otherwise() -> None:
     """The check finds a column by its alias in the newest schema.
 
-    A missing column with a default is no finding.
-
-    A type that doesn't fit is reported under either name.
+    A missing column with a default is no finding. A type that doesn't fit is reported under
+    either name.
     """
     more = Column("money", pa.string(), nullable=False, default=pa.scalar("EUR"))
     for kind, expected_messages in ((pa.int64(), []), (pa.bool_(), ["id: int can't become bool"])):

@@ -37,7 +37,7 @@ from windrow.ingest.runner.spark.local import is_local
 
 SHOWN = ("environment", "executors", "allexecutors", "jobs", "stages", "sql", "storage/rdd")
 WRONG = "-another"
-"""A suffix that makes another password of the password."""
+"""A suffix that turns the password into another one."""
 
 
 def command_line(process: psutil.Process) -> str:

@@ -186,9 +186,8 @@ def test_what_was_read_is_kept_for_the_window(
 ) -> None:
     """The rows that windrow persists aren't part of Spark's cache.
 
-    They are released after the window.
-
-    Any function, and any client of a server, may clear the cache.
+    They are released after the window. Any function, and any client of a server, may clear the
+    cache.
     """
     setup, persisted_rdds = make_setup("forgets"), spark.sparkContext._jsc.getPersistentRDDs  # noqa: SLF001
     count_before = persisted_rdds().size()

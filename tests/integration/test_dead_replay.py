@@ -96,9 +96,8 @@ ALL = [(0, 10, -1, ONE), (0, 22, 22, ONE), (1, 3, 3, ONE), (1, 15, -2, ONE)]
 def test_replayed_by_the_command(user: User) -> None:
     """A replayed message becomes a row with its own window and offset.
 
-    It is no dead letter any more.
-
-    It is replayed after a change of the model, and then with a script.
+    It is no dead letter any more. It is replayed after a change of the model, and then with a
+    script.
     """
     loosen(user)
     (looser,) = user.types(*DEAD_REPLAY, "--dry-run")["windows"]

@@ -187,11 +187,10 @@ def test_kill_at_random_delays_across_the_commit(
 ) -> None:
     """A run that is killed at a random time around its commit commits everything or nothing.
 
-    A rerun then makes it exactly once.
-
-    There are 10 kills, one at a random time in each tenth of the interval. The interval is 1.2
-    times the slowest of three undisturbed commits. If the machine was busy and all kills were
-    on one side of the commit, up to 10 more are tried on the other side.
+    A rerun then makes it exactly once. There are 10 kills, one at a random time in each tenth
+    of the interval. The interval is 1.2 times the slowest of three undisturbed commits. If the
+    machine was busy and all kills were on one side of the commit, up to 10 more are tried on
+    the other side.
     """
     longest = 1.2 * max(
         let_go(start_until_commit(PipelineSetup(kafka, one_hour, tmp_path / f"calm {n}")), None)

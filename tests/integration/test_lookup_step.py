@@ -121,9 +121,7 @@ BY_VECTOR = """\
 def test_a_replay_finds_the_same_neighbours(user: User, tmp_path: Path) -> None:
     """A replay finds the same neighbours and scores after the table has changed.
 
-    Its batches are different ones.
-
-    Another pin of the window changes them.
+    Its batches are different ones. `--fresh-lookups` finds the current ones.
     """
 
     def write_places(cities: dict[str, float]) -> None:
@@ -187,8 +185,7 @@ def test_a_retry_keeps_to_the_version_of_the_first_try(user: User, tmp_path: Pat
 def test_a_database_is_asked_in_one_state(user: User, tmp_path: Path, database: str) -> None:
     """Each task joins the driver's snapshot of PostgreSQL.
 
-    A replay asks the database again. `verify` names the windows whose lookups can't be
-    repeated.
+    A replay asks the database again. `verify` reports the windows that used its answers.
     """
     with psycopg.connect(database) as connection:
         connection.execute("CREATE TABLE shops (id int PRIMARY KEY, city text)")

@@ -287,9 +287,8 @@ def test_a_column_that_the_table_cannot_store(setup: PipelineSetup) -> None:
 def test_a_window_that_retention_has_eaten(setup: PipelineSetup) -> None:
     """A window that retention has deleted raises DataLossError.
 
-    The error has the wanted and the first available offset.
-
-    The next window fails too, because its start is unproven. Later windows are read.
+    The error has the wanted and the first available offset. The next window fails too, because
+    its start is unproven. Later windows are read.
     """
     fill(setup, range(1, 5))
     setup.run(1)

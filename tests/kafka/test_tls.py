@@ -82,9 +82,7 @@ def test_the_right_ca_is_no_mistake() -> None:
 def test_a_connection_that_breaks_in_the_handshake_may_pass() -> None:
     """A connection that breaks during the handshake is retried.
 
-    The reason names the property.
-
-    It looks like a broker that restarts.
+    The reason names the property. A broker that restarts looks the same.
     """
     with (
         listening(tls=False) as bootstrap,

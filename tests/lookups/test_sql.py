@@ -320,9 +320,8 @@ def test_a_server_that_goes_away(postgresql: Server) -> None:
 def test_postgresql_types_that_a_table_takes(postgresql: Server) -> None:
     """Values of supported PostgreSQL types are unchanged.
 
-    Each type except floats can be a key.
-
-    Columns of other types are left out, and a lookup of them is refused.
+    Each type except floats can be a key. Columns of other types are left out, and a lookup of
+    them is refused.
     """
     postgresql.run("CREATE TYPE mood AS ENUM ('sad', 'ok')")
     postgresql.run("CREATE DOMAIN code AS UUID CHECK (VALUE IS NOT NULL)")
@@ -609,9 +608,8 @@ def test_two_sources_of_one_server_are_not_mixed_up(postgresql: Server) -> None:
 def test_a_server_that_ends_idle_transactions_ends_no_snapshot(postgresql: Server) -> None:
     """A server that ends idle transactions doesn't end a snapshot.
 
-    This holds for the driver's and the workers' transactions.
-
-    Servers in clouds end idle transactions after some time.
+    This holds for the driver's and the workers' transactions. Servers in clouds end idle
+    transactions after some time.
     """
     name = postgresql.url.partition("?")[0].rpartition("/")[2]
     postgresql.run(f"ALTER DATABASE {name} SET idle_in_transaction_session_timeout = '1ms'")

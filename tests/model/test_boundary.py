@@ -1,8 +1,7 @@
 """A boundary is sorted and unique, without negative offsets, and its start marks are low.
 
-A start mark is at most at its topic-partition's mark.
-
-This is checked when it is made and when it is read back.
+A start mark is at most at its topic-partition's mark. This is checked when it is made and when
+it is read back.
 """
 
 from __future__ import annotations

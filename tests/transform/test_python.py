@@ -418,9 +418,7 @@ def test_a_function_is_asked_about_its_order_once_a_split(step: Any) -> None:
 def test_keys_and_values_are_a_list_unless_the_schema_says_map(step: Any, function: str) -> None:
     """A list of `key` and `value` structs stays a list, unless the model says map.
 
-    This holds at any depth.
-
-    A map with a null key is refused.
+    This holds at any depth. A map with a null key is refused.
     """
     model = ModelReference("more.py:Tagged", step(function).model.folder)
     schema = Columns.of(load_model(model)).arrow_schema

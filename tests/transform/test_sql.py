@@ -279,9 +279,7 @@ def test_nested_values_are_computed() -> None:
 def test_a_row_that_fails_is_a_dead_letter_without_its_values() -> None:
     """A row that fails is a dead letter with the expression and DuckDB's message.
 
-    The detail has no values.
-
-    The other rows are unaffected.
+    The detail has no values. The other rows are unaffected.
     """
     rows = pa.record_batch({"n": pa.array([1, 2**62, 3, 4]), "t": ["5", "6", "secret 777", None]})
     output = apply(Sql("SELECT n * 4 AS n4, CAST(t AS INT) AS t FROM rows", "step"), decoded(rows))

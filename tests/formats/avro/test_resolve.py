@@ -150,9 +150,8 @@ def test_unions_of_more_types() -> None:
 def test_unions_of_several_records(records: tuple[str, ...], expected: list[str | None]) -> None:
     """A struct comes from the record that the spec names.
 
-    Without a name it comes from a record with all its fields.
-
-    Any other record is refused and is never a struct of nulls, at any depth.
+    Without a name it comes from a record with all its fields. Any other record is refused and
+    is never a struct of nulls, at any depth.
     """
     place_type = [
         "null",

@@ -170,9 +170,7 @@ def in_json(document: dict[str, Any]) -> bytes:
 def test_a_schema_that_is_no_envelope(tmp_path: Path) -> None:
     """A schema without Debezium's envelope is refused before anything is read.
 
-    So is a missing file.
-
-    The spec may hold the schema itself.
+    So is a missing file. The spec may hold the schema itself.
     """
     assert (
         decoder_of("debezium-avro", "Debtor", writer_schema=WRITER, **ASKED).columns

@@ -290,9 +290,8 @@ def test_reasons_say_where() -> None:
 def test_tables_that_are_wanted() -> None:
     """The wanted tables are named with or without their database schema.
 
-    The topic's name doesn't count.
-
-    A message without a table is refused. Debezium's marker events are only counted.
+    The topic's name doesn't count. A message without a table is refused. Debezium's marker
+    events are only counted.
     """
     sources = [
         {"table": "orders"},

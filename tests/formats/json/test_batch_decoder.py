@@ -189,9 +189,7 @@ def test_a_message_that_the_strict_way_fails_on_is_a_dead_letter(
 ) -> None:
     """A message on which the strict decoder raises is a dead letter.
 
-    Its neighbours are rows.
-
-    The detail names the exception's type and shows no text of it.
+    Its neighbours are rows. The detail names the exception's type and shows no text of it.
     """
 
     def refuse(message: bytes) -> None:
