@@ -1,6 +1,6 @@
 """The driver's cost of planning and committing a window, wherever the tasks run.
 
-    python -m tests.bench places [--splits 8,1000] [--rounds 9]
+    python -m tests.bench.places [--splits 8,1000] [--rounds 9]
 
 The places are this machine's Spark, a cluster and a Connect server. A topic of 8
 topic-partitions is cut into the given numbers of splits, and goes from Kafka to a new Delta

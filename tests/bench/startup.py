@@ -51,7 +51,7 @@ class Begins:
     """A task that says when it was called, in seconds of a clock that all processes share."""
 
     def __call__(self, split: Split) -> Staged:
-        """See `Engine.run`."""
+        """Returns a staged result with the current time."""
         return staged(split, str(time.monotonic()))
 
 

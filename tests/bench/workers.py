@@ -1,6 +1,6 @@
 """The gain from a second worker: one window on a cluster of one worker, and on one of two.
 
-    python -m tests.bench workers [--messages 8000000] [--rounds 5]
+    python -m tests.bench.workers [--messages 8000000] [--rounds 5]
 
 Each worker is pinned to its own core. Both clusters run all the time and take turns with the
 window. The first five runs of each warm it up. A window goes from Kafka to a committed Delta

@@ -210,7 +210,7 @@ def test_rows_of_another_try(
 ) -> None:
     """A function fails if Spark kept the rows of another try than the counted one.
 
-    Half of a split's rows show it, whatever the function selects.
+    Such a try may have, say, half of a split's rows. The function fails whatever it selects.
     """
     columns = "windrow_index long, windrow_outcome string, windrow_try long, id long"
     session = spark.newSession()
@@ -379,7 +379,7 @@ def test_what_the_session_is_told_is_known_to_spark(spark: SparkSession) -> None
     """
     session = spark.newSession()
     for name in checkpoint.SETTINGS:
-        session.conf.get(name)  # raises where Spark has no such setting
+        session.conf.get(name)  # raises if Spark has no such setting
     with pytest.raises(PySparkException):
         session.conf.get("spark.sql.shuffle.noSuchSetting")
 

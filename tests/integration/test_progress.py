@@ -57,7 +57,7 @@ def test_progress_never_goes_back(
 
     def tell(progress: Progress) -> None:
         reports.append(progress)
-        if progress.done >= 2 * BATCH:  # both have come to their second batches
+        if progress.done >= 2 * BATCH:  # both tasks have read their first batches
             (setup.folder / str(BATCH)).touch()
             (setup.folder / str(1000 + BATCH)).touch()
         if any("again" in note for note in progress.notes):
