@@ -1,6 +1,4 @@
-"""A real broker that asks for TLS and a login on a second port, and for a client's certificate
-on a third one; on the first one it listens in clear.
-"""
+"""A real broker with three ports: plain, TLS with a login, and TLS with a client's certificate."""
 
 from __future__ import annotations
 
@@ -13,10 +11,12 @@ PASSWORD = "C4nary-correct-horse"
 
 
 class SecureBroker(EmbeddedBroker):
-    """One that listens on two more ports.
+    """A broker with two further ports.
 
-    `secure`: where it asks for TLS, and SCRAM or a password. `mutual`: where it asks for TLS
-    and a client's certificate, which must be the one of `tls/broker.pem`.
+    Attributes:
+        secure: the address for TLS with SCRAM or a plain password.
+        mutual: the address for TLS with a client's certificate, which must be that of
+            `tls/broker.pem`.
     """
 
     secure: str
@@ -60,7 +60,7 @@ class SecureBroker(EmbeddedBroker):
 
 
 def client(password: object = PASSWORD, ca: Path = TLS / "broker.pem") -> dict[str, object]:
-    """The user's properties."""
+    """Returns the client properties for the login."""
     return {
         "security.protocol": "SASL_SSL",
         "sasl.mechanism": "SCRAM-SHA-512",
@@ -71,7 +71,7 @@ def client(password: object = PASSWORD, ca: Path = TLS / "broker.pem") -> dict[s
 
 
 def certificate(form: str) -> dict[str, object]:
-    """The user's properties with a client's certificate, in one of three forms."""
+    """Returns the client properties with a client's certificate, in one of three forms."""
     properties_by_form: dict[str, dict[str, object]] = {
         "files": {
             "ssl.certificate.location": str(TLS / "broker.pem"),
