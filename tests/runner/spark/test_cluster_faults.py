@@ -231,7 +231,8 @@ def test_a_broker_that_only_the_workers_do_not_reach(
     With the way open, the rerun is right.
 
     1. The driver has planned, and stops.
-    2. The way to the broker is closed for new connections, and the driver goes on.
+    2. The way to the broker is closed for new clients. The driver goes on, because it is
+       connected already.
     3. Its workers can't connect.
     """
     door = Door(kafka)
