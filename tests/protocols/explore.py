@@ -199,9 +199,7 @@ class Protocol(ABC):
 
     @abstractmethod
     def refute(self, verdict: Any, world: Any, scenario: Scenario) -> str | None:
-        """Returns what is wrong about a run's verdict in the world in which it is given, or
-        None.
-        """
+        """Returns the error in a run's verdict in the world in which it is given, or None."""
 
     # ----------------------------------------------------------------------------------------------
 

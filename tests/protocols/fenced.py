@@ -489,7 +489,7 @@ def receipts_in(log: tuple[Published, ...]) -> tuple[Receipt, ...]:
 
 
 class LookBeforeFence(FencedIds):
-    """A twin that looks before it fences, so that it doesn't see what was committed between."""
+    """A twin that looks before it fences, so that it misses a commit between."""
 
     def publish_split(self, me: str, receipt: Receipt, split: int, tries: int = 1) -> Program:
         """Publishes a split in the wrong order."""

@@ -221,7 +221,7 @@ class NumberedLog(SinkProtocol):
         return Ask("put", (snapshot.version + 1, self.entry(snapshot, receipt)))
 
     def handle_reply(self, receipt: Receipt, reply: str, tries: int) -> Any:
-        """Returns what follows from an answer."""
+        """Returns the verdict after an answer, or the next program."""
         if reply == "ok":
             return ("Done", receipt)
         remaining_tries = tries - (reply == "unknown")

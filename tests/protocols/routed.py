@@ -60,7 +60,7 @@ class TablesWorld(World):
         return [(getattr(self.store, table), self)]
 
     def commit_to(self, who: str, table: str, receipt: Receipt) -> list[tuple[Receipt | str, Any]]:
-        """Commits to a table as a whole, and returns what the table has now.
+        """Commits to a table as a whole, and returns the table's receipt of the window.
 
         A commit without an answer arrives at once, later or never.
         """

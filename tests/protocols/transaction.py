@@ -32,7 +32,7 @@ class Session(NamedTuple):
         run: the run.
         number: number of the session.
         locks: True if it has the table's lock.
-        inserted: what it has inserted.
+        inserted: its inserted receipt and rows, if any.
     """
 
     run: str

@@ -196,6 +196,6 @@ class RecordFirst(Unfenced):
 
 
 class LastReceiptCounts(Unfenced):
-    """A twin in which two runs of a window are told different receipts."""
+    """A twin in which two runs of a window get different receipts."""
 
     kind = LastWorld

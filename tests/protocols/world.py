@@ -369,7 +369,7 @@ class SinkProtocol(Protocol):
         return None
 
     def refute(self, verdict: Any, world: World, scenario: Scenario) -> str | None:
-        """Returns what is wrong about a verdict: Done needs a commit, AlreadyDone an existing
+        """Returns the error in a verdict, or None: Done needs a commit, AlreadyDone an existing
         receipt, a refusal an allowed reason.
         """
         match verdict:

@@ -208,7 +208,7 @@ def test_a_table_restored_from_a_backup_goes_on(desk: Desk) -> None:
 
 
 def looked_over(pipeline: Pipeline) -> list[str]:
-    """Returns what verification finds wrong."""
+    """Returns the findings of verification that aren't info."""
     verified = verify(
         "things", pipeline.sink, pipeline.dead_letters, pipeline.ledger, pipeline.broker
     )

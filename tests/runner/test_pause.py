@@ -16,11 +16,10 @@ from windrow.ingest.runner.run_windows import pass_over_refused, run_windows
 def test_windows_that_are_read_finish_and_no_other_begins(
     desk: SourceDesk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A paused run commits the windows that it is reading, and names those that it didn't try.
+    """A paused run commits the windows that it is reading, and names the windows that it didn't
+    try.
 
-    The next run continues there.
-
-    This holds also if refused windows are passed over.
+    The next run continues there. This holds also if refused windows are passed over.
     """
     monkeypatch.setattr(attempts, "OFFSETS_A_JOB", 1)
     tp = desk.logs.partition()

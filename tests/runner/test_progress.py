@@ -1,4 +1,4 @@
-"""Progress of a run: what is reported, and that nothing depends on it."""
+"""Progress of a run: its reports, and that nothing depends on them."""
 
 from __future__ import annotations
 

@@ -60,9 +60,7 @@ class Forgetful(Promising):
 def test_a_window_whose_receipt_is_lost_is_not_committed_again(tmp_path: Path) -> None:
     """A window whose receipt is lost isn't committed again: its rows may be there.
 
-    The error has the remedies.
-
-    It is committed again on request.
+    The error has the remedies. It is committed again on request.
     """
     pipeline = Desk(tmp_path).pipeline()
     done = run(pipeline, hour(0), PLAIN)

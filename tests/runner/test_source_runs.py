@@ -84,8 +84,8 @@ def test_a_run_of_batches_is_bounded(desk: SourceDesk) -> None:
 
 
 def test_batches_and_windows_in_time_are_not_mixed(desk: SourceDesk) -> None:
-    """A batch can't run on a grid of time, an hour can't run on batches, and a batch that
-    wasn't cut can't run by name.
+    """A batch can't run on a grid of time, nor an hour on batches, nor a batch by a name that
+    wasn't cut.
     """
     tp = desk.logs.partition()
     with pytest.raises(GridError):
@@ -294,7 +294,7 @@ def test_a_start_behind_an_open_transaction_is_not_waited_for_for_ever(desk: Sou
         pytest.raises(OpenTransactionError),
     ):
         run(replace(pipeline, sleep=sleep), hour(0), Request("a"))
-    assert not sleeps  # max_wait for the window's start was over long before its end
+    assert not sleeps  # max_wait after the window's start is over already
 
 
 def test_a_partition_that_was_added_is_read_though_an_older_spec_runs_in_between(
@@ -452,7 +452,7 @@ def test_what_lies_before_the_start_is_no_window(desk: SourceDesk) -> None:
 def test_late_and_early_messages_are_rows_and_counted(desk: SourceDesk) -> None:
     """Late messages count by the hour of their timestamp.
 
-    Those older than the first window count for the first.
+    Messages older than the first window count for the first.
     """
     tp = desk.logs.partition()
     desk.send(tp, *minutes(130, 70, 5, -600, 500))

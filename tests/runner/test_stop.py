@@ -80,9 +80,7 @@ def offsets_behind(
 def test_an_end_before_the_start(desk: SourceDesk) -> None:
     """A given end before the start is refused with topic-partition and both offsets.
 
-    A time before the start is done at once.
-
-    Nothing is frozen for the refused end.
+    A time before the start is done at once. Nothing is frozen for the refused end.
     """
     tp = desk.logs.partition()
     desk.send(tp, *minutes(*range(6)))
@@ -230,7 +228,7 @@ def test_topic_partitions_that_are_not_listed(
 def test_retention_takes_messages_before_the_end(desk: SourceDesk) -> None:
     """Messages before the end that retention deletes are lost, or counted with on_loss: skip.
 
-    Those after the end don't count.
+    Later messages don't count.
     """
     tp = desk.logs.partition()
     desk.send(tp, *minutes(*range(8)))

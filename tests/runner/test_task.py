@@ -95,10 +95,9 @@ def make_decoded(
 def test_a_row_that_the_table_has_no_place_for_is_a_dead_letter(
     tmp_path: Path, keyed: bool
 ) -> None:
-    """A row that PostgreSQL can't hold (a NUL, in a row or a delete's key) makes its message a
-    dead letter with all its rows.
+    """A row that PostgreSQL can't hold makes its message a dead letter with all its rows.
 
-    The other messages are staged.
+    Here a row or a delete's key has a NUL. The other messages are staged.
     """
     layout = RowLayout(
         change_schema(NAMES, ["name"]) if keyed else NAMES,

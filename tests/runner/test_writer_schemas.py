@@ -201,9 +201,7 @@ def test_schemas_are_asked_for_before_anything_is_read(scene: Scene) -> None:
     """Schemas of the topic's subject are asked for before anything is read, and stored with the
     plan.
 
-    Tasks ask for none.
-
-    The receipt has the schemas that were used.
+    Tasks ask for none. The receipt has the schemas that were used.
     """
     scene.send(0, ONE, TWO, ONE, ONE, TWO)
     assert used_schema_ids(scene.run()) == ["1", "2"]

@@ -249,7 +249,7 @@ def divide_log(dice: random.Random, log: Log, share: float) -> tuple[Log, Log]:
 
 @dataclass
 class Keyed:
-    """A table with a primary key, what was committed to it, and what it must hold.
+    """A table with a primary key, its committed changes, and the rows that it must hold.
 
     Each kind of sink has a subclass.
 
@@ -312,7 +312,9 @@ class Keyed:
         return receipt(planned, staged, generation, attempt), staged
 
     def commit(self, log: Log, number: int, *, replace: bool = False) -> None:
-        """Runs a window to its end or to a crash, and notes what the table must hold then."""
+        """Runs a window to its end or to a crash, and notes the changes that the table must
+        hold then.
+        """
         new = last_changes(log, number, self.versioned)
         generation = (
             self.generations.get(number, -1) + 1 if replace and number in self.generations else 0

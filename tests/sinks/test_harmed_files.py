@@ -107,8 +107,9 @@ def test_a_file_that_is_gone_cut_or_flipped_is_told(tmp_path: Path, kind: str) -
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("room", [0, 2, 40, 700])
 def test_a_disk_that_is_full_while_rows_are_staged(tmp_path: Path, kind: str, room: int) -> None:
-    """A full disk while rows are staged raises UnreachableError, wherever the file ends, and
-    the clean-up raises nothing else.
+    """A full disk while rows are staged raises UnreachableError, at any position in the file.
+
+    The clean-up raises nothing else.
     """
     sink = make_sink(tmp_path, kind)
     planned = plan(sink, 1)

@@ -1,9 +1,7 @@
 """Broken commits for any store with numbered puts.
 
-Each differs from the real commit loop in one step.
-
-A test suite that passes with a twin proves nothing. Broken stores are in the `twins` module of
-each kind.
+Each differs from the real commit loop in one step. A test suite that passes with a twin proves
+nothing. Broken stores are in the `twins` module of each kind.
 """
 
 from __future__ import annotations

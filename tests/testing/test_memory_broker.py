@@ -1,6 +1,6 @@
 """The in-memory broker and its reader keep the contracts of Kafka's.
 
-These tests also cover what only they can do.
+These tests also cover operations that Kafka doesn't offer.
 """
 
 from __future__ import annotations
@@ -79,9 +79,7 @@ def topic(broker: MemoryBroker) -> MemoryBroker:
 def test_compaction_keeps_the_newest_of_each_key(topic: MemoryBroker) -> None:
     """Compaction leaves gaps for older messages of a key and for aborted ones.
 
-    Markers and the last entry stay.
-
-    No offset is used again.
+    Markers and the last entry stay. No offset is used again.
     """
     for key in (b"a", b"b", b"a"):
         topic.produce(TP, b"v", key=key)
@@ -306,8 +304,9 @@ def test_an_instant_is_found_in_what_is_left(broker: MemoryBroker) -> None:
 
 
 def test_where_the_messages_of_a_leader_epoch_end(topic: MemoryBroker) -> None:
-    """The end of a leader epoch is the start of the next one, or the log's end for the newest,
-    and never below the log's start.
+    """The end of a leader epoch is the start of the next one, or the log's end for the newest.
+
+    It is never below the log's start.
     """
     for _ in range(6):
         topic.produce(TP, b"v")

@@ -236,7 +236,7 @@ class Says:
 
 
 class WaitsForEver:
-    """A task that reports its begin, and doesn't end by itself."""
+    """A task that reports its start, and doesn't end by itself."""
 
     def __init__(self, begun: Path) -> None:
         """Remembers the folder.

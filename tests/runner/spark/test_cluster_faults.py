@@ -109,9 +109,7 @@ def end(process: psutil.Process) -> None:
 
 @pytest.fixture(scope="module")
 def ground(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ground]:
-    """Two workers with room for two drivers; each worker can run two tasks of both drivers at
-    once.
-    """
+    """Two workers with room for two drivers; each worker runs two tasks of each driver at once."""
     folder = tmp_path_factory.mktemp("ground")
     with known_cluster(folder / "cluster", cores=4) as cluster:
         new_ground = Ground(cluster, folder)

@@ -37,7 +37,7 @@ from windrow.ingest.runner.spark.server import spark_server as spark_server_of
 pytestmark = pytest.mark.spark
 
 LIBRARIES = {"windrow", "confluent_kafka", "deltalake", "polars", "pyarrow"}
-"""The packages that a task loads, without those that only a user's schema needs."""
+"""The packages that a task loads. A user's schema may need others."""
 
 SECRET = "t0ken-C4nary"  # a secret of this test
 

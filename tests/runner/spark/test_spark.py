@@ -129,9 +129,8 @@ def test_workers_of_another_python_are_told(
 ) -> None:
     """Workers with another Python end the run with one sentence that names both versions.
 
-    It comes from Spark's own check.
-
-    Such workers can't unpickle anything, not even windrow's check of versions.
+    It comes from Spark's own check. Such workers can't unpickle anything, not even windrow's
+    check of versions.
     """
     monkeypatch.setattr(spark.sparkContext, "pythonVer", "3.9")
     with pytest.raises(

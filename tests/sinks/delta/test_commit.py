@@ -252,7 +252,7 @@ def test_two_processes_race(sink: DeltaBoth) -> None:
     assert_holds(sink.uri, range(RACES))
 
 
-# --- what a look sees
+# --- looks at a changed log
 
 
 @pytest.mark.parametrize("longer", [False, True])
@@ -377,7 +377,7 @@ def test_nothing_is_written_without_its_pages(sink: DeltaBoth, harm: str) -> Non
             ask()
 
 
-# --- what a commit leaves in the log
+# --- the log after a commit
 
 
 def test_the_history_is_readable_by_people(sink: DeltaBoth) -> None:

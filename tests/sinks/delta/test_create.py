@@ -1,8 +1,7 @@
 """Creating a table: it is made once, bound for good, and only extended.
 
-Columns that Delta can't hold are refused before anything is written.
-
-`CommitContract` tests that all sinks that make a table at the same time go on with it.
+Columns that Delta can't hold are refused before anything is written. `CommitContract` tests
+that all sinks that make a table at the same time go on with it.
 """
 
 from __future__ import annotations

@@ -404,8 +404,8 @@ def test_a_table_that_is_append_only(plain: Evolving) -> None:
 def test_what_an_append_only_table_does_not_let_go_is_told_before_anything_is_read(
     table: Evolving,
 ) -> None:
-    """`prepare` refuses what an append-only table forbids, with the reason: a primary key,
-    wider columns, and a replay.
+    """`prepare` refuses a primary key, wider columns and a replay for an append-only table,
+    with the reason.
 
     A replay of a window without rows is allowed.
     """

@@ -1,4 +1,4 @@
-"""Values at the ends of what Kafka and a table can hold."""
+"""Extreme values that Kafka or a table can hold."""
 
 from __future__ import annotations
 

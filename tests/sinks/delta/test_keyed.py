@@ -1,5 +1,6 @@
-"""A Delta table with a primary key holds the last change of each key by log order, despite the
-order of windows, kills, replays and races.
+"""Delta tables with a primary key: they hold the last change of each key by log order.
+
+The order of windows, kills, replays and races doesn't matter.
 """
 
 from __future__ import annotations

@@ -1,16 +1,15 @@
 """A full disk and a torn Delta log.
 
-The error says what happened, to which file, and what to do; the tests then do it.
-
-These tests rely on deltalake 1.6:
+Each error says which file is affected, and has advice; the tests then follow the advice. These
+tests rely on deltalake 1.6:
 
 - A newest log entry that is half written makes the table unreadable. An empty entry counts as
   an empty commit. Renaming it is safe (`ingest/sinks/delta/table.py` says why): no commit can
   be built on it, and rows and receipt's name go together.
 - An entry that was cut right at the end of a line loads. It has rows, but not the transactions
-  after them, which tell the next run of the window that it is committed. So a commit first
-  checks that the entry that it builds on, if windrow wrote it, has its last line. A window's
-  first commit also checks whether the table already holds rows of the window.
+  after them, by which the next run of the window knows that it is committed. So a commit first
+  checks the entry that it builds on: if windrow wrote it, its last line must be there. A
+  window's first commit also checks whether the table already holds rows of the window.
 - An error of deltalake is a tree whose first line says nothing ("Generic LocalFileSystem
   error"). A full disk is an `os error` among the causes.
 """

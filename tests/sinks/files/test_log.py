@@ -203,9 +203,7 @@ def test_a_later_form_is_not_read(sink: Any) -> None:
 def test_a_disk_that_fails(sink: Any, monkeypatch: pytest.MonkeyPatch, code: int) -> None:
     """A full disk raises UnreachableError, because nothing can have arrived.
 
-    Another disk error leaves the outcome unknown.
-
-    The commit can be run again after both.
+    Another disk error leaves the outcome unknown. The commit can be run again after both.
     """
 
     def fail(*_: object) -> None:

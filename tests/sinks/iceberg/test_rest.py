@@ -20,7 +20,7 @@ from windrow.ingest.sinks.iceberg import catalogs
 from windrow.ingest.sinks.iceberg.catalog_table import CatalogTable
 from windrow.ingest.testing.contracts.windows import ROWS, run_together, staged_receipt, window
 
-# PyIceberg has no way to close its session
+# PyIceberg's HTTP session stays open
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning")]
 
 

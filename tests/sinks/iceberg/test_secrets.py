@@ -23,7 +23,7 @@ from windrow.ingest.sinks.iceberg.catalogs import reason
 from windrow.ingest.sinks.iceberg.stage import IcebergStagerFactory
 from windrow.ingest.testing.contracts.windows import ROWS, plan, stage_split
 
-# PyIceberg has no way to close its session
+# PyIceberg's HTTP session stays open
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning")]
 
 CANARY = "canary-8d21"

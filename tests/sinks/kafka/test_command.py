@@ -124,8 +124,10 @@ def test_less_than_exactly_once(out: Out, more: str, level: str, says: str) -> N
 
 
 def test_more_headers(out: Out) -> None:
-    """Each message has the headers that `headers` names, and those metadata that the origin
-    header doesn't have. verify checks every byte.
+    """Each message has the headers that `headers` names.
+
+    Metadata columns that the origin header doesn't contain become headers, too. verify checks
+    every byte.
     """
     out.write("headers: {hour: _window, from: _topic, id: id}")
     spec = Path(out.stage.spec)

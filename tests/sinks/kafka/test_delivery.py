@@ -99,7 +99,7 @@ def test_what_is_asked_of_the_brokers(
     )
     options = options_of("t", "", delivery=delivery, acks=acks)
     target = PublishTarget(options, {"t": Topic(1, 1000)}, {})
-    assert target.producer("id").records is None  # None: this client writes the records, too
+    assert target.producer("id").records is None  # the fake `create_client` returned it
     assert [p for p in requested_properties if "transactional.id" in p] == []
     assert (
         requested_properties[0]["acks"],
@@ -226,9 +226,8 @@ def test_there_are_transactions_only_where_they_are_needed(
 ) -> None:
     """Only exactly-once uses transactions.
 
-    Each transaction adds a marker to every log that it touched.
-
-    Without transactions there are as many offsets as messages.
+    Each transaction adds a marker to every log that it touched. Without transactions there are
+    as many offsets as messages.
     """
     location = create_location(kafka, str(tmp_path / "staging"), delivery=guarantee)
     sink = sink_at(location)
@@ -392,9 +391,8 @@ def test_at_least_once_a_message_that_is_not_taken_refuses_the_window(
 ) -> None:
     """With at-least-once, a refused message refuses its window.
 
-    The error names the message's source offset, and there is no receipt.
-
-    The advice says that the other messages may be in the topic.
+    The error names the message's source offset, and there is no receipt. The advice says that
+    the other messages may be in the topic.
     """
     sink, _, staged_window = stage_noisy(kafka, tmp_path, "at-least-once")
     with pytest.raises(RefusedError, match="doesn't take the message of a row") as refused:

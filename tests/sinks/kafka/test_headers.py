@@ -1,5 +1,5 @@
-"""Headers of messages: the origin of a row, those that a spec asks for, and no two with one
-name.
+"""Headers of messages: the origin of a row, the headers of the spec, and no two headers with
+one name.
 """
 
 from __future__ import annotations

@@ -70,9 +70,8 @@ def test_receipts_that_were_deleted_come_back_from_the_ledger(
 ) -> None:
     """Without its receipts, a table's committed window never counts as new.
 
-    Once receipt and owner are restored, all is as before.
-
-    This holds for a process that opens the table, and for one that has read it before.
+    Once receipt and owner are restored, all is as before. This holds for a process that opens
+    the table, and for one that has read it before.
     """
     ledger, (committed_window,) = (
         open_ledger(f"sqlite:///{tmp_path / 'state.db'}"),
@@ -191,10 +190,8 @@ def test_messages_of_others_with_a_windows_origin_are_told(
 ) -> None:
     """Messages of another program with a window's origin are reported.
 
-    They don't restore a lost receipt.
-
-    No advice says to publish the rows again. A header that isn't an origin, and another
-    pipeline's origin, don't count.
+    They don't restore a lost receipt. No advice says to publish the rows again. A header that
+    isn't an origin, and another pipeline's origin, don't count.
     """
     ledger, (committed_window,) = (
         open_ledger(f"sqlite:///{tmp_path / 'state.db'}"),

@@ -137,9 +137,7 @@ def test_what_is_no_partition_refuses_the_window(
     ],
 )
 def test_a_function_that_is_not_there(tmp_path: Path, reference: str, says: str) -> None:
-    """The error for a missing partition function says what is missing, and how to refer to a
-    function.
-    """
+    """The error for a missing partition function names it, and shows how to refer to a function."""
     function(tmp_path, BY_LENGTH)
     partition_function = PartitionFunction(
         FunctionReference(reference, tmp_path), {"out": 2}, "out"

@@ -416,9 +416,7 @@ def test_who_looks_behind_a_commit_sees_it(
 ) -> None:
     """A look right after a commit sees it: the commit waits for the control topic's marker.
 
-    It is done even if it can't look.
-
-    Kafka answers a commit before the marker is there.
+    It is done even if it can't look. Kafka answers a commit before the marker is there.
     """
     sink = open_sink(create_location(kafka, str(tmp_path / "staging")), KafkaBoth)
     sink.prepare()

@@ -1,4 +1,6 @@
-"""Messages with schemas in a registry: the subjects, the ids, and what a consumer reads."""
+"""Messages with schemas in a registry: the subjects, the ids, and the values that a consumer
+reads.
+"""
 
 from __future__ import annotations
 

@@ -145,10 +145,10 @@ def ci(owner: Any) -> None:
 def test_a_key_in_which_different_values_are_equal_is_refused(
     keyed: Any, owner: Any, unequal: str
 ) -> None:
-    """A key column or division column in which different texts are equal is refused before
-    anything is staged.
+    """A key column, or the window's column, in which different texts are equal is refused
+    before anything is staged.
 
-    Rows of different keys would become one.
+    Rows that differ would count as equal.
     """
     owner(f"CREATE TABLE orders ({KEYED.replace(f'{unequal} text', f'{unequal} text COLLATE ci')})")
     with pytest.raises(SpecError, match=rf"apart by {unequal}: .*different texts are equal"):

@@ -174,9 +174,8 @@ def test_a_constraint_of_its_owners_refuses_the_window_and_no_value_is_told(
 ) -> None:
     """A violated constraint of the owner's refuses the window, and nothing is committed.
 
-    The next attempt may succeed.
-
-    The error has the server's sentence and the message's offset, but no value.
+    The next attempt may succeed. The error has the server's sentence and the message's offset,
+    but no value.
     """
     sink.prepare()
     owner("ALTER TABLE orders ADD CONSTRAINT small CHECK (id <> '0-1')")
@@ -550,10 +549,11 @@ def test_who_reads_a_locked_table_waits_within_a_limit(
 def test_a_run_that_is_stopped_in_its_copy_is_named(
     database: str, owner: Any, monkeypatch: pytest.MonkeyPatch, key: PrimaryKey | None
 ) -> None:
-    """A run that is stopped in its COPY is named to the run that waits for its lock.
+    """If a run is stopped in its COPY, the run that waits for its lock gets an error with the
+    stopped run's session.
 
-    The server can't tell it from a slow run. Once its session is ended, as the error says,
-    windows commit.
+    The server can't distinguish it from a slow run. Once its session is ended, as the error
+    says, windows commit.
     """
     sink = PostgresBoth(place_of(f"{database}#orders"), ROWS, primary_key=key)
     sink.prepare()
@@ -587,7 +587,9 @@ def test_a_run_that_is_stopped_in_its_copy_is_named(
 def test_a_long_wait_at_the_end_of_a_commit_is_told(
     sink: Any, owner: Any, database: str, monkeypatch: pytest.MonkeyPatch, table: str, wait: str
 ) -> None:
-    """A long COMMIT is logged as a wait, because no time limit tells it from a lost answer."""
+    """A long COMMIT is logged as a wait, because no time limit distinguishes a long COMMIT from
+    a lost answer.
+    """
     monkeypatch.setattr("windrow.ingest.waiting.SECONDS", 0.1)
     monkeypatch.setattr("windrow.ingest.waiting.AGAIN_SECONDS", 600.0)
     sink.prepare()

@@ -1,5 +1,5 @@
-"""Values in PostgreSQL columns: SQL reads what was meant, and values that no column can hold
-are refused.
+"""Values in PostgreSQL columns: SQL reads them as the message meant them, and values that no
+column can hold are refused.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def sink_of(database: str) -> Any:
 
 
 def test_sql_reads_what_was_meant(sink_of: Any, database: str) -> None:
-    """SQL reads numbers, arrays, and bytes and times within JSON as they were meant."""
+    """SQL reads numbers, arrays, and bytes and times within JSON with their original values."""
     kind = pa.struct(
         [pa.field("b", pa.binary()), pa.field("at", _ZONED), pa.field("n", pa.decimal128(10, 2))]
     )

@@ -1,4 +1,4 @@
-"""A window in several tables: what a crash between two tables leaves, and what the rerun does."""
+"""A window in several tables: crashes between two tables, and reruns."""
 
 from __future__ import annotations
 

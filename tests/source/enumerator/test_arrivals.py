@@ -1,4 +1,4 @@
-"""Messages that arrive while positions are resolved: no position lies after them."""
+"""Messages that arrive while positions are resolved: every position is before them."""
 
 from __future__ import annotations
 
@@ -160,8 +160,8 @@ def moved(broker: Busy, start: Initializer) -> Sequence[Mark]:
 def test_what_arrives_after_the_ends_were_asked_lies_behind_every_position(
     resolved: Resolved, position: Initializer
 ) -> None:
-    """A message that arrives after the ends were asked for lies after every position, whenever
-    it arrives.
+    """A message that arrives after the ends were asked for is after every position, whenever it
+    arrives.
 
     For a position of a time, this holds also for a message of that time that arrived before.
     """

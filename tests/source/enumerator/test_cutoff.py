@@ -1,6 +1,5 @@
-"""Logs that were cut off: those that end below a frozen mark.
-
-A log that ends at the mark is whole.
+"""Logs that were cut off: a log that ends below a frozen mark was, and one that ends at the
+mark is whole.
 """
 
 from __future__ import annotations

@@ -49,9 +49,7 @@ def test_a_topic_made_anew_begins_at_0_and_the_others_go_on(
     """A topic that was made again begins at 0 in every partition, later ones too, and the
     others go on.
 
-    A missing one is left out.
-
-    The rebase reports each change.
+    A missing one is left out. The rebase reports each change.
     """
     recreate(broker, 3)
     rebase = rebase_at(broker, SOURCE, newest, None)

@@ -644,8 +644,9 @@ def test_a_topic_that_was_removed_is_refused_or_let_go() -> None:
 
 
 def test_a_far_look_answers_the_labels_above_the_lower_neighbour() -> None:
-    """A full pass answers only the labels above the lower neighbour, because those below are
-    frozen or another run's.
+    """A full pass answers only the labels above the lower neighbour.
+
+    Labels below it are frozen or another run's.
     """
     broker, _ = broker_with(
         [(START + 100 * HOUR if i == 0 else START + i * HOUR // 100, "plain") for i in range(800)]

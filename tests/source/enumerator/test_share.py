@@ -21,8 +21,9 @@ WAITING = st.lists(st.integers(0, 40), min_size=1, max_size=9).map(
 def test_shares_are_exact_and_max_min_fair(
     waiting: dict[TopicPartition, int], limit: int | None, turn: int
 ) -> None:
-    """Shares add up to the limit, none exceeds what is waiting, and a share that is smaller by
-    more than one is all that was waiting.
+    """Shares add up to the limit, and none exceeds its waiting offsets.
+
+    A share smaller than another by more than one takes all its offsets.
     """
     shares = fair(waiting, limit, turn)
     assert sum(shares.values()) == min(

@@ -146,9 +146,7 @@ def test_a_range_becomes_the_fewest_pieces(
 ) -> None:
     """A range is divided into the fewest pieces of nearly equal size.
 
-    Each piece has the end's leader epoch.
-
-    The first piece's start has its mark's own epoch.
+    Each piece has the end's leader epoch. The first piece's start has its mark's own epoch.
     """
     splits = make_window_plan(boundary(A, [start]), boundary(END, [stop]), max_offsets).splits
     witnesses = [0, *[10] * len(edges)]

@@ -202,7 +202,7 @@ def test_start_marks_respect_start(
 ) -> None:
     """A topic that was added at hour 5 begins where `start` says for the first label.
 
-    For `latest` it is the log's end at hour 5.
+    For `latest` that is the log's start, because the topic was empty at the first label.
     """
     broker, ledger = MemoryBroker(), fresh(folder)
     for name in (TOPIC, NEW):

@@ -286,9 +286,7 @@ def test_stamps_are_whole_numbers() -> None:
 def test_logs_without_timestamps_are_found() -> None:
     """A log is without timestamps if no visible message has one.
 
-    Markers and aborted messages don't count.
-
-    A log without visible messages isn't one.
+    Markers and aborted messages don't count. A log without visible messages isn't one.
     """
     broker = MemoryBroker()
     broker.create_topic("t", 7)

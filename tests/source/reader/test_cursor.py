@@ -285,8 +285,8 @@ def test_what_is_still_there_is_read_before_the_rest_is_skipped(
 def test_a_client_that_has_lost_offsets_is_not_kept(
     reads: Reads, limits: list[LogLimits | None], is_lost: bool
 ) -> None:
-    """A client that reported lost offsets isn't kept for the next split, because it may stand
-    still.
+    """A client that reported lost offsets isn't kept for the next split, because it may not go
+    on.
     """
     limits += [LogLimits(15, 30)]
     script = Script(*([event(KafkaError.OFFSET_OUT_OF_RANGE)] if is_lost else []), passed(20))
@@ -307,8 +307,8 @@ def test_a_client_that_has_not_come_to_its_stop_is_not_kept(reads: Reads) -> Non
 
 
 def grew_again(reads: Reads, limits: list[LogLimits | None]) -> Cursor:
-    """Returns a cursor that was told twice that the log was cut below its position, and is told
-    once more.
+    """Returns a cursor after two events that the log was cut below its position, with a third
+    event to come.
     """
     limits += [LogLimits(0, 30)] * 3
     script = Script(truncated(), truncated())
@@ -320,8 +320,8 @@ def grew_again(reads: Reads, limits: list[LogLimits | None]) -> Cursor:
 
 @fails
 def test_a_log_that_grew_again_is_a_loss(reads: Reads, limits: list[LogLimits | None]) -> None:
-    """A log that was cut off below the position and has grown again, told three times, raises
-    DataLossError.
+    """A log that was cut off below the position and has grown again raises DataLossError after
+    three such events.
 
     The offsets now hold other messages than the plan's.
     """

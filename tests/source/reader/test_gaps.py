@@ -1,4 +1,4 @@
-"""Gaps: only those worth a look are remembered, and a limited number."""
+"""Gaps: a limited number is remembered, and only gaps that may hold aborted messages."""
 
 from __future__ import annotations
 

@@ -74,7 +74,7 @@ def test_nothing_is_compiled_before_messages_are_read() -> None:
 
 
 def test_the_passes_read_the_public_struct() -> None:
-    """The fields' offsets are those of the C struct."""
+    """The fields have the same offsets as in the C struct."""
     offsets = {name: getattr(MessageHead, name).offset for name, _ in MessageHead._fields_}
     assert offsets == {
         "err": 0,

@@ -218,11 +218,10 @@ def test_a_receipt_that_is_found_is_this_calls_own(
 
 @pytest.mark.parametrize("moved", [False, True])
 def test_a_refusal_behind_a_put_that_may_arrive_is_unknown(sink: Any, moved: bool) -> None:
-    """A look that fails with an error after a put gives an unknown outcome.
+    """A put without an answer, and then a look that raises an error, give an unknown outcome:
+    the put may still arrive.
 
-    If the table has changed, the put can't arrive, and the error is raised.
-
-    Neither says that nothing was committed.
+    If another commit has changed the table, the put can't arrive, and the error is raised.
     """
     answer_puts(sink, (Unanswered("reset"), False))
     window_receipt, files = staged_receipt(sink, 0, dead=False)

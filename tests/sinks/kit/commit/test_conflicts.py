@@ -1,5 +1,7 @@
-"""The judge that every sink uses: what is committed already, what may be committed, and what is
-refused, in this order.
+"""The judge that every sink uses.
+
+In this order it finds a window that is committed already, accepts one that may be committed, or
+refuses it.
 """
 
 from __future__ import annotations

@@ -90,9 +90,7 @@ def test_an_older_page_is_what_the_table_was(tmp_path: Path) -> None:
 def test_what_is_left_out_stays_out(tmp_path: Path) -> None:
     """After windows are left out, the next commit writes the rest in one page.
 
-    Their offsets stay held.
-
-    Held offsets may be more than the windows have.
+    Their offsets stay held. Held offsets may be more than the windows have.
     """
     folder, files = Place(str(tmp_path)), PageFiles("orders")
     remaining_page = files.read(folder, write_many(folder, 20)).without({"w7"}, {"n8"})

@@ -79,7 +79,7 @@ def age_files(sink: Any, hours: float = 100_000) -> None:
 def test_a_file_of_progress_goes(world: SinkWorld, sink: Any) -> None:
     """A sweep removes an old progress file, and nothing else.
 
-    The driver's unpickled copies write it, and it is no row.
+    A worker writes it with a pickled copy of the driver's folder, and it is no row.
     """
     driver = sink.progress_folder()
     with pickle.loads(pickle.dumps(driver)).open_output("j-worker") as out:

@@ -74,7 +74,7 @@ def test_a_place_that_arrow_does_not_know(ask: Callable[[Place], object]) -> Non
 def test_a_place_that_fails(
     ask: Callable[[Place], object], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each question to a store that doesn't answer names the path, and what to check.
+    """Each question to a store that doesn't answer names the path and the settings to check.
 
     Making the sink asks nothing.
     """

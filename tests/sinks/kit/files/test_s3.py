@@ -118,9 +118,7 @@ def test_a_commit_goes_through_faults(
     """A put that is done but not answered is found by a look; a put that isn't done is
     repeated.
 
-    The window is there once.
-
-    A second commit of the same receipt gets AlreadyDone.
+    The window is there once. A second commit of the same receipt gets AlreadyDone.
     """
     receipt, staged = staged_receipt(sink, 0)
     sink.commit_dead(receipt.plan, "a1", staged)
