@@ -201,7 +201,7 @@ class Protocol(ABC):
     def refute(self, verdict: Any, world: Any, scenario: Scenario) -> str | None:
         """Returns the error in a run's verdict in the world in which it is given, or None."""
 
-    # ----------------------------------------------------------------------------------------------
+    # --- steps
 
     def steps(self, state: State, *, in_any_order: bool = False) -> list[Step]:
         """Returns all steps that can happen next.
@@ -327,7 +327,7 @@ class Protocol(ABC):
             return Process(process.name, OVER, (end.value,))
         return asks
 
-    # ----------------------------------------------------------------------------------------------
+    # --- promises
 
     def first(self, scenario: Scenario) -> State:
         """Returns the first state of a scenario."""

@@ -485,7 +485,7 @@ def receipts_in(log: tuple[Published, ...]) -> tuple[Receipt, ...]:
     return tuple(p.receipt for p in log if p.split is None)
 
 
-# --------------------------------------------------------------------------------------------------
+# --- broken twins
 
 
 class LookBeforeFence(FencedIds):

@@ -284,7 +284,7 @@ class Manifests(NumberedLog):
     name = "files"
 
 
-# --------------------------------------------------------------------------------------------------
+# --- broken twins
 
 
 class PathWrite(NumberedLog):

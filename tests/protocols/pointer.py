@@ -61,7 +61,7 @@ class Catalog(NumberedLog):
         super().__init__(CatalogWorld)
 
 
-# --------------------------------------------------------------------------------------------------
+# --- broken twins
 
 
 class MarkerInTheSummary(Catalog):

@@ -137,7 +137,7 @@ class Routed(SinkProtocol):
         return ("Done" if reply == receipt else "AlreadyDone", reply)
 
 
-# --------------------------------------------------------------------------------------------------
+# --- broken twins
 
 
 class LastTableFirst(Routed):

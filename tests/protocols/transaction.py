@@ -246,7 +246,7 @@ class Transaction(SinkProtocol):
     """True if it compares length and checksum of the streamed files with the stager's."""
 
 
-# --------------------------------------------------------------------------------------------------
+# --- broken twins
 
 
 class SelectThenInsert(Transaction):

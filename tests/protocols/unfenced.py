@@ -171,7 +171,7 @@ class Unfenced(SinkProtocol):
     """Delivery reports after which a split may be recorded as published."""
 
 
-# --------------------------------------------------------------------------------------------------
+# --- broken twins
 
 
 class NotAskedAfter(Unfenced):

@@ -82,7 +82,7 @@ class World(NamedTuple):
     flying: frozenset[Any]
     store: Any
 
-    # ----------------------------------------------------------------------------------------------
+    # --- questions to any sink
 
     def receipts(self) -> tuple[Receipt, ...]:
         """Returns all receipts that are committed and not removed, in the order of their
@@ -102,7 +102,7 @@ class World(NamedTuple):
         """Returns the files that were removed."""
         return frozenset()
 
-    # ----------------------------------------------------------------------------------------------
+    # --- steps of any run
 
     def freeze(self, who: str, label: int) -> list[tuple[int, Any]]:
         """Freezes a boundary, if it isn't frozen: each run sees another end of the topic, and
@@ -290,7 +290,7 @@ class SinkProtocol(Protocol):
     def commit(self, me: str, receipt: Receipt, tries: int = TRIES) -> Program:
         """Commits by the sink's own protocol, and returns the run's verdict."""
 
-    # ----------------------------------------------------------------------------------------------
+    # --- promises
 
     def find_violation(self, world: World) -> str | None:
         """Returns the violation of INV-1, INV-2, INV-4 or INV-5 in a world, or None."""

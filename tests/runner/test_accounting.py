@@ -114,7 +114,7 @@ def make_staged(*counted: SplitCounts, **over: Any) -> list[Staged]:
 SPLIT = Split("shop.things", 1, 100, 110)
 
 
-# --------------------------------------------------------------------------------------------------
+# --- equal counts
 
 
 def test_counts_that_agree_are_no_complaint() -> None:
@@ -241,7 +241,7 @@ def test_each_delete_is_some_messages(
             refuse_unplaced(split, messages, decoded_batch, keyed=keyed)
 
 
-# --------------------------------------------------------------------------------------------------
+# --- counts in a whole run
 
 
 class LyingReader:
@@ -563,7 +563,7 @@ def test_messages_that_lost_a_part_of_a_timestamp_are_counted(bank: Bank) -> Non
     assert (counts.truncated, counts.valid) == (2, 2)
 
 
-# --------------------------------------------------------------------------------------------------
+# --- dead letters
 
 
 def test_a_refused_window_says_what_to_fix(bank: Bank) -> None:
@@ -809,7 +809,7 @@ def test_kinds_are_bounded() -> None:
     assert max(len(kind) for kind, _ in kinds) <= 200
 
 
-# --------------------------------------------------------------------------------------------------
+# --- fewer messages
 
 
 def receipt(generation: int, *read: tuple[str, int, int]) -> Receipt:
@@ -891,7 +891,7 @@ def test_a_replacement_undoes_no_edit() -> None:
     assert "--accept-fewer" in caught.value.advice
 
 
-# --------------------------------------------------------------------------------------------------
+# --- unexplained offsets
 
 
 @pytest.mark.parametrize(

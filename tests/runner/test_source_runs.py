@@ -41,7 +41,7 @@ from windrow.ingest.testing.broker import MemoryBroker
 BATCH = {"grid": "batch"}
 
 
-# --------------------------------------------------------------------------------------------------
+# --- batches
 
 
 @pytest.mark.some(3)
@@ -110,7 +110,7 @@ def test_a_batch_is_replayed_by_name(desk: SourceDesk) -> None:
     assert desk.verdict().ok, str(desk.verdict())
 
 
-# --------------------------------------------------------------------------------------------------
+# --- loss
 
 
 def test_a_replay_never_skips_unless_told(desk: SourceDesk, cluster: MemoryBroker) -> None:
@@ -271,7 +271,7 @@ def test_a_topic_made_anew_twice(desk: SourceDesk, cluster: MemoryBroker) -> Non
     assert result.committed.receipt.counts.valid == 1
 
 
-# --------------------------------------------------------------------------------------------------
+# --- starts and topics
 
 
 def test_a_start_behind_an_open_transaction_is_not_waited_for_for_ever(desk: SourceDesk) -> None:
@@ -446,7 +446,7 @@ def test_what_lies_before_the_start_is_no_window(desk: SourceDesk) -> None:
         desk.run(desk.pipeline({"topic": tp.topic, "start": "earliest"}), -1)
 
 
-# --------------------------------------------------------------------------------------------------
+# --- hours
 
 
 def test_late_and_early_messages_are_rows_and_counted(desk: SourceDesk) -> None:

@@ -356,7 +356,7 @@ def test_a_topic_made_anew(desk: SourceDesk) -> None:
     assert is_done(latest)
 
 
-# --------------------------------------------------------------------------------------------------
+# --- races, deaths and lost ledgers
 
 
 def test_two_runs_at_once_freeze_one_end(desk: SourceDesk, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -131,7 +131,7 @@ def test_a_key_must_fit_the_columns(key: PrimaryKey, message: str) -> None:
         DeltaKeyedBoth("/nowhere", ROWS, key)
 
 
-# --------------------------------------------------------------------------------------------------
+# --- broken twins
 
 
 class Meanwhile(DeltaKeyedBoth):

@@ -36,7 +36,7 @@ from windrow.ingest.sinks.delta.table import reason
 from windrow.ingest.testing.checker import check
 from windrow.ingest.testing.contracts.windows import ROWS, produced_messages, staged_receipt, window
 
-# --------------------------------------------------------------------------------------------------
+# --- a full disk
 
 
 @contextmanager
@@ -220,7 +220,7 @@ def test_causes_are_told_in_one_line() -> None:
     assert reason(OSError(chain)) == "no credentials were found"
 
 
-# --------------------------------------------------------------------------------------------------
+# --- a torn log
 
 TORN: dict[str, Callable[[bytes], bytes]] = {
     "half": lambda content: content[: len(content) // 2],

@@ -239,7 +239,7 @@ def test_a_commit_that_is_asked_for_again_is_one(
     assert sum(calls) > 3
 
 
-# --------------------------------------------------------------------------------------------------
+# --- broken twins
 
 
 def test_a_look_before_the_fence_is_not_followed(location: str, recorder: Recorder) -> None:

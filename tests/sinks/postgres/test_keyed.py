@@ -289,7 +289,7 @@ def test_a_key_that_no_index_takes_refuses_its_window(table: PostgresKeyed) -> N
     assert table.sink.look(window(0)) is None
 
 
-# --------------------------------------------------------------------------------------------------
+# --- broken twins
 
 
 def _late_is_in_time(self: Any) -> None:

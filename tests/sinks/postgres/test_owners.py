@@ -56,7 +56,7 @@ def commit(sink: Any, number: int, generation: int = 0, attempt: str = "a1") -> 
     return sink.commit(receipt, staged)
 
 
-# --------------------------------------------------------------------------------------------------
+# --- copies
 
 
 PAGE = "docs/backups.md"
@@ -127,7 +127,7 @@ def test_a_dump_without_a_table_that_it_names_fails_as_the_page_says(
         assert connection.execute("SELECT count(*) FROM windrow.targets").fetchone() == (0,)
 
 
-# --------------------------------------------------------------------------------------------------
+# --- columns
 
 
 @pytest.fixture
@@ -194,7 +194,7 @@ def test_no_name_of_a_table_is_special(database: str) -> None:
     assert isinstance(commit(sink, 0), Done)
 
 
-# --------------------------------------------------------------------------------------------------
+# --- roles
 
 ODD = {
     "quote_all_identifiers": "on",

@@ -82,7 +82,7 @@ def widen_sink(sink: Any, evolve: Any = "add_columns", **changes: pa.DataType) -
     )
 
 
-# --------------------------------------------------------------------------------------------------
+# --- tables of other clients
 
 
 def test_a_partitioned_table_of_its_owners_is_taken(sink: Any, owner: Any) -> None:
@@ -640,7 +640,7 @@ def test_what_a_role_is_set_to_holds_for_nothing_of_ours(sink: Any, owner: Any) 
         owner("ALTER ROLE CURRENT_USER RESET ALL")
 
 
-# --------------------------------------------------------------------------------------------------
+# --- changes of columns
 
 
 def test_columns_come_with_the_first_rows_that_have_them(sink: Any, owner: Any) -> None:
@@ -697,7 +697,7 @@ def test_numbers_become_wider_where_that_is_allowed(sink: Any, owner: Any) -> No
         widen_sink(sink, "widen", **{**changes, "small": pa.string()}).prepare()
 
 
-# --------------------------------------------------------------------------------------------------
+# --- staged and damaged files
 
 
 def staged_paths(sink: Any) -> list[Path]:
@@ -854,7 +854,7 @@ def test_no_offset_is_committed_beside_a_window_whose_receipt_is_lost(
         sink.commit(receipt(planned, staged, 0, "a1"), staged)
 
 
-# --------------------------------------------------------------------------------------------------
+# --- rights and secrets
 
 
 def test_missing_rights_are_told_before_anything_is_made(
@@ -948,7 +948,7 @@ def test_no_secret_is_told() -> None:
         assert pickle.loads(pickle.dumps(location)) == location
 
 
-# --------------------------------------------------------------------------------------------------
+# --- a server's death
 
 
 def test_a_server_that_crashes_loses_nothing() -> None:

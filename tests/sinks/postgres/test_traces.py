@@ -214,7 +214,7 @@ def test_a_zombie_is_followed(make: Make, location: str, recorder: Recorder) -> 
     ]
 
 
-# --------------------------------------------------------------------------------------------------
+# --- broken twins
 
 
 def test_a_look_before_the_lock_is_not_followed(make: Make, recorder: Recorder) -> None:

@@ -107,7 +107,7 @@ def hours(n: int) -> list[Receipt]:
     return [receipt(hour(i)) for i in range(n)]
 
 
-# --------------------------------------------------------------------------------------------------
+# --- examples
 
 
 def test_the_slowest_topic_partition_decides() -> None:
@@ -279,7 +279,7 @@ def test_the_judgement_is_json() -> None:
     assert assess([], [], NONE, "wait") == Completeness(None, (), {})
 
 
-# --------------------------------------------------------------------------------------------------
+# --- properties
 
 
 HOWS: list[How | None] = ["settled"] * 4 + [

@@ -146,7 +146,7 @@ def test_a_message_stamped_in_2099_cuts_no_earlier_hour() -> None:
     assert found_cuts(stamps, labels) == [h * 100 for h in range(1, 40)]
 
 
-# --------------------------------------------------------------------------------------------------
+# --- edges of the rule
 
 LABEL = 5
 LATER, BEFORE = 9, 0

@@ -516,7 +516,7 @@ def test_the_boundary_names_cluster_topic_and_leader_epoch() -> None:
     )
 
 
-# --------------------------------------------------------------------------------------------------
+# --- a cluster that changes meanwhile
 
 
 class Busy(ShortChunks):

@@ -65,7 +65,7 @@ def read(kafka: str, broker: KafkaBroker) -> Read:
     return read
 
 
-# --------------------------------------------------------------------------------------------------
+# --- the same messages
 
 
 def blob(dice: random.Random, max_size: int) -> bytes | None:
@@ -214,7 +214,7 @@ def test_a_header_whose_name_is_not_utf_8(kafka: str, logs: Logs, read: Read) ->
     assert our_batch.equals(their_batch)
 
 
-# --------------------------------------------------------------------------------------------------
+# --- errors
 
 
 def hear(
@@ -314,7 +314,7 @@ def test_a_fatal_error_is_an_event() -> None:
     assert "for a test" in error.str()
 
 
-# --------------------------------------------------------------------------------------------------
+# --- messages that it refuses or gives back
 
 
 def make_fetcher(
@@ -456,7 +456,7 @@ def test_a_client_that_cannot_be_assigned_is_given_back(monkeypatch: pytest.Monk
     assert psutil.Process().num_threads() < threads + 5
 
 
-# --------------------------------------------------------------------------------------------------
+# --- leaks
 
 
 class LeftError(Exception):

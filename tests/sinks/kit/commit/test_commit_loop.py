@@ -95,7 +95,7 @@ def commit(sink: Any, number: int = 0, attempt: str = "a1") -> Any:
     return sink.commit(*staged_receipt(sink, number, 0, attempt, dead=False))
 
 
-# --------------------------------------------------------------------------------------------------
+# --- answers to a put
 
 
 @pytest.mark.parametrize("put_answer", BOTH, ids=["unanswered", "conflict"])
@@ -272,7 +272,7 @@ def test_others_commits_never_use_up_tries(sink: Any) -> None:
     assert report(sink, *range(9)).ok
 
 
-# --------------------------------------------------------------------------------------------------
+# --- races
 
 
 def race(sink: Any, *, other_plan: bool = False) -> list[Any]:
@@ -337,7 +337,7 @@ def test_a_loop_that_does_not_judge_again(sink: Any, monkeypatch: pytest.MonkeyP
     assert not report(sink, 0).ok
 
 
-# --------------------------------------------------------------------------------------------------
+# --- receipts and tables that are damaged or gone
 
 
 def _damaged(text: str) -> str:
