@@ -74,7 +74,7 @@ def run_random_log(
     Args:
         dice: the source of randomness.
         table: an empty table.
-        monkeypatch: the patch for WINDROW_CRASH.
+        monkeypatch: sets WINDROW_CRASH.
         unavailable_share: share of rows that leave a column unchanged.
     """
     deletes, windows = not table.versioned, dice.randint(1, 5)
@@ -284,8 +284,8 @@ class KeyedTableContract:
         assert not table.find_mistakes()
 
     def test_a_replacement_that_says_less_is_refused(self) -> None:
-        """A replacement without a key of the old attempt is refused, and nothing changes: the
-        key's earlier row is unknown.
+        """A replacement that lacks a key of the old attempt is refused, and nothing changes:
+        the key's earlier row is unknown.
 
         It is allowed if a later window changes the key.
         """
@@ -308,7 +308,7 @@ class KeyedTableContract:
         assert not table.find_mistakes()
 
     def test_a_replacement_answers_for_deletes_that_left_nothing(self) -> None:
-        """A replacement without the deletes of the old attempt is refused, even if the table
+        """A replacement that lacks deletes of the old attempt is refused, even if the table
         holds no row in their buckets.
         """
         table = self.table("upsert")

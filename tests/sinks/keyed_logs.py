@@ -277,7 +277,7 @@ class Keyed:
 
     @property
     def versioned(self) -> bool:
-        """Returns whether versions decide."""
+        """True if versions decide which row of a key is kept."""
         return self.key.version is not None
 
     def reopen(self) -> None:
@@ -386,7 +386,7 @@ class Keyed:
         assert arrived != is_repeated
 
     def crash(self, run: Callable[[], None]) -> None:
-        """Runs one of the methods above; a crash by WINDROW_CRASH reopens the table."""
+        """Runs a commit or a replay; a crash by WINDROW_CRASH reopens the table."""
         try:
             run()
         except CrashError:

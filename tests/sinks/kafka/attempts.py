@@ -1,4 +1,4 @@
-"""Runs of a window in processes of their own, which may be killed or stopped."""
+"""Runs of a window in other processes, which may be killed or stopped."""
 
 from __future__ import annotations
 

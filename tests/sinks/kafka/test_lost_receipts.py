@@ -153,7 +153,7 @@ class OneLog:
         self.log_seen = log_seen
 
     def control(self, *, wait: bool) -> LogSeen:
-        """See `SinkTopics.control`."""
+        """Returns the log; see `SinkTopics.control`."""
         del wait
         return self.log_seen
 

@@ -78,7 +78,9 @@ def test_a_function_sees_the_rows_of_each_topic(tmp_path: Path) -> None:
 
 
 def test_a_function_travels_to_a_worker_without_its_file(tmp_path: Path) -> None:
-    """It is pickled with the file's text, so that all tasks of a run use the same text."""
+    """A partition function is pickled with its file's text, so that all tasks of a run use the
+    same text.
+    """
     partition_function = PartitionFunction(function(tmp_path, BY_LENGTH), {"one": 5}, "one")
     pickled = pickle.dumps(partition_function)
     (tmp_path / "where.py").unlink()
@@ -213,7 +215,9 @@ def test_keys_go_where_java_puts_them(kafka: str, tmp_path: Path) -> None:
 @pytest.mark.broker
 @pytest.mark.slow
 def test_messages_go_where_the_function_says(kafka: str, tmp_path: Path) -> None:
-    """The function gets the topic's number of partitions."""
+    """A partition function gets the topic's number of partitions, and each message goes to the
+    partition that it returns.
+    """
     topic = create_topic(kafka, 4)
     sink = table(
         kafka, tmp_path, topic, partitioner="function", function=function(tmp_path, BY_LENGTH)

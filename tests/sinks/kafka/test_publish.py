@@ -374,8 +374,10 @@ def test_an_open_transaction_of_somebody_else_is_waited_for(kafka: str, tmp_path
 def test_a_broker_that_does_not_know_the_control_topic_yet(
     kafka: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A window is published though a broker that just started answers that there is no
-    control topic: the table counts as gone only once the answer is confirmed.
+    """A window is published even if a broker that just started answers that there is no control
+    topic.
+
+    The table counts as gone only after that answer is confirmed.
     """
     monkeypatch.setattr(timeouts, "APART_SECONDS", 0.01)
     sink = table(kafka, tmp_path, [create_topic(kafka, 1)])

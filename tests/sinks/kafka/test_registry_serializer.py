@@ -183,7 +183,7 @@ def test_nothing_is_encoded_without_an_id() -> None:
     ("written", "name"), [("avro-confluent", "Avro"), ("protobuf-confluent", "Protobuf")]
 )
 def test_a_column_that_has_no_counterpart(written: RegisteredFormat, name: str) -> None:
-    """The error says whether the key or the value has it."""
+    """The error for a column without a counterpart says whether the key or the value has it."""
     with pytest.raises(SpecError, match=f"value can't be written as {name}: id is uint64"):
         serializer(written=written).schema_of(pa.schema([pa.field("id", pa.uint64())]))
 

@@ -221,7 +221,7 @@ def test_a_changelog_should_be_compacted(stage: Stage, kafka: str, policy: str, 
 
 
 def test_a_delete_has_a_key_and_no_value() -> None:
-    """It has a key as any other message, and no value."""
+    """A delete has a key like any other message, and no value."""
     batch = pa.record_batch(
         {"id": [1, 2], "size": pa.array([5, None], pa.int64()), DELETED: [False, True]}
     )

@@ -43,7 +43,7 @@ def locks_nothing(sink: Any) -> None:
 
 
 def looks_then_writes(sink: Any) -> None:
-    """Makes a sink that doesn't lock, and whose receipt replaces another: both runs of a window
-    commit.
+    """Makes a sink that doesn't lock, and whose receipt replaces an existing one: both runs of
+    a window commit.
     """
     sink.store.__class__ = _TakingThePlace

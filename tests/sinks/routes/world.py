@@ -133,7 +133,10 @@ class RoutesWorld(SinkWorld):
     points = (*POINTS, "commit.between")
     race_point: CrashPoint = "commit.between"
     arrived = ("report.before",)
-    """A run that dies after a commit has committed only to the first table."""
+    """Points after the whole commit.
+
+    A run that dies at commit.after has committed only to the first table.
+    """
     locks_between = True
     """True, because a run that is stopped in a transaction of the SQLite table keeps its lock."""
 
