@@ -87,7 +87,7 @@ class Ledger(Protocol):
         For each boundary it does three steps:
 
         1. It reads the frozen neighbours.
-        2. It clamps the boundary between them (`tiling.clamped`).
+        2. It clamps the boundary between them (`tiling.clamp`).
         3. It inserts the boundary. A boundary that is already frozen under the label stays.
 
         Returns:

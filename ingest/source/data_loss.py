@@ -70,7 +70,7 @@ def doubts(plan: Plan) -> dict[TopicPartition, tuple[Mark, str]]:
     A `log_start` mark cut the log at its start, because earlier messages were gone when
     the mark was resolved. At the window's start, such a mark means that the window may have
     lost its first messages; at its end, the last ones. A mark at offset 0 lost nothing.
-    Neither did a mark that the lower neighbour proved (`tiling.clamped`). Topics that
+    Neither did a mark that the lower neighbour proved (`tiling.clamp`). Topics that
     aren't read any more are left out.
 
     Returns:

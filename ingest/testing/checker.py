@@ -64,8 +64,7 @@ class Report(msgspec.Struct, frozen=True):
             if positions:
                 shown = ", ".join(f"{tp}@{offset}" for tp, offset in positions[:5])
                 parts.append(
-                    f"{len(positions)} {damage}: {shown}"
-                    + (" ..." if len(positions) > 5 else "")
+                    f"{len(positions)} {damage}: {shown}" + (" ..." if len(positions) > 5 else "")
                 )
         return "; ".join([*parts, *self.receipts[:5], *self.accounting[:5]])
 

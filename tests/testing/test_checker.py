@@ -258,7 +258,9 @@ def test_rows_of_one_message_are_told_apart_by_their_ordinal(
     produced = {TopicPartition(TOPIC.topic, 0): {0: ("a", "b"), 1: ("c",)}}
     report = check(produced, [several(*rows)], [], [], "word", DEFAULT | {"ordinal": "n"})
     assert [
-        name for name in ("missing", "duplicated", "invented", "out_of_order") if getattr(report, name)
+        name
+        for name in ("missing", "duplicated", "invented", "out_of_order")
+        if getattr(report, name)
     ] == ([kind] if kind else [])
 
 

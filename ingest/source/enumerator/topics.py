@@ -85,7 +85,7 @@ def discover(
 
     A topic was removed if the source still selects it, the lower boundary reads it, and
     the cluster doesn't have it any more. A topic that isn't selected any more doesn't
-    matter here: `tiling.clamped` carries it on.
+    matter here: `tiling.clamp` carries it on.
 
     Args:
         broker: the cluster.
