@@ -29,14 +29,14 @@ class Table(dg.ConfigurableResource[None]):
 
     @classmethod
     def of(cls, spec: PipelineSpec) -> Self:
-        """Makes the resource of a spec's table."""
+        """Makes the resource from a spec's table."""
         return cls(
             settings=spec.reached_sink.model_dump(mode="json", exclude_none=True),
             folder=str(spec.folder),
         )
 
     def open(self, rows: Rows, metadata: Mapping[str, str]) -> tuple[Sink, DeadLetters]:
-        """The table and its dead letters. Reads and writes nothing.
+        """Returns the table and its dead letters. Reads and writes nothing.
 
         Args:
             rows: the columns of the rows, without the metadata columns.

@@ -1,4 +1,4 @@
-"""Turns a file of settings into a model, or into all its mistakes: a spec, a windrow.yaml."""
+"""Converts a file of settings, a spec or a windrow.yaml, to a model, or lists all its mistakes."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _URLS = {"url", "uri", "state"}
 """The settings that may be the URL of a database."""
 
 _PASSWORD = re.compile(r"://[^/?#@]*:[^/?#@]+@|[?&](ssl)?password=[^&]")
-"""The password in a URL of PostgreSQL, which may be among its options."""
+"""Matches a password in a URL of PostgreSQL. It may also be one of the URL's options."""
 
 _ONLY_SHARED = (
     "belongs into a windrow.yaml, beside the bootstrap_servers of a cluster there: it may run a"
@@ -38,16 +38,19 @@ _ONLY_SHARED = (
 )
 
 _SHOWN_MAX = 50
-"""The most mistakes in one message."""
+"""The maximum number of mistakes in one message."""
 
 
 def text_of(path: Path, name: str, advice: str) -> str:
     """Reads the text of a file of settings.
 
-    `name`, `advice`: the file's name and the remedy in errors.
+    Args:
+        path: the file.
+        name: its name in errors.
+        advice: what to do, in errors.
 
     Raises:
-        SpecError: it can't be read, or is too large.
+        SpecError: the file can't be read, or is too large.
     """
     try:
         with path.open("rb") as file:
@@ -67,7 +70,10 @@ def text_of(path: Path, name: str, advice: str) -> str:
 def refusal(name: str, mistakes: list[Mistake], document: Document) -> SpecMistakesError:
     """Makes the error with all mistakes of a file, each with its line.
 
-    `name`: the file's.
+    Args:
+        name: the name of the file.
+        mistakes: the mistakes.
+        document: the document with the lines.
     """
     lines = list(dict.fromkeys(sorted((document.line(m), document.sentence(m)) for m in mistakes)))
     head = format_count(len(lines), "mistake")
@@ -84,7 +90,7 @@ def refusal(name: str, mistakes: list[Mistake], document: Document) -> SpecMista
 
 
 def validate(model: type[M], values: Mapping[str, Any]) -> tuple[M | None, list[Mistake]]:
-    """Makes a model of values, or lists their mistakes."""
+    """Makes a model from values, or lists their mistakes."""
     try:
         return model.model_validate(values), []
     except ValidationError as error:
@@ -98,10 +104,10 @@ def client_mistakes(
     *,
     shared: bool = False,
 ) -> list[Mistake]:
-    """Mistakes in a section's client properties.
+    """Returns mistakes in a section's client properties.
 
     Args:
-        section: as it was written, with `client`.
+        section: the section as it was written, with `client`.
         path: the keys that lead to the section in the file.
         above: the named cluster whose properties these override.
         shared: True in a windrow.yaml. A login by token stands nowhere else: it may run a
@@ -115,7 +121,7 @@ def client_mistakes(
         return [Mistake((*path, "client", OAUTH), _ONLY_SHARED)]
     if above is None:
         return [_locate(problem, path, client) for problem in problems(client)]
-    # the named cluster is right by itself, so a conflict of both is a mistake here
+    # the named cluster has no mistakes itself, so a conflict with it is a mistake of this section
     merged_client, note = {**above.client, **client}, " (with what the cluster has)"
     return [_locate(problem, path, client, note) for problem in problems(merged_client)]
 
@@ -123,7 +129,7 @@ def client_mistakes(
 def written_out(document: Document) -> list[Mistake]:
     """Finds secrets that are written in plain text in a file.
 
-    They are those of clients, registries and catalogs, and the passwords in URLs.
+    They are secrets of clients, registries and catalogs, and passwords in URLs.
     """
     return [
         Mistake(
@@ -157,9 +163,13 @@ def _value_at(values: Any, path: SettingPath) -> object:
 def _locate(
     problem: str, path: SettingPath, client: Mapping[str, object], elsewhere: str = ""
 ) -> Mistake:
-    """Places a problem at the property with whose name it begins.
+    """Returns the mistake for a problem, at the property whose name begins the problem.
 
-    `elsewhere`: added to a problem with a property that is not in this file.
+    Args:
+        problem: the problem.
+        path: the keys that lead to the section in the file.
+        client: the client properties in the file.
+        elsewhere: a note for a problem with a property that isn't in this file.
     """
     name, _, rest = problem.partition(" ")
     return (

@@ -1,7 +1,7 @@
 """Requests of an AdminClient: repeated while that helps, with errors for the user.
 
-Each result is taken out of its own future. An error is either worth another try (the
-leader moves, the network broke), or raised at once (no such topic, no right to see it).
+Each result is taken out of its own future. An error is worth another try (the leader moves,
+the network broke), or it is raised at once (no such topic, no right to see it).
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class Questions:
         return str(described.cluster_id)
 
     def topics(self, names: Sequence[str], *, may_be_new: bool = True) -> dict[str, Any]:
-        """Asks for the descriptions of topics, with this client's rights, as `results` does."""
+        """Asks for the descriptions of topics and this client's rights; see `results`."""
         if not names:
             return {}
         futures = self.admin.describe_topics(
@@ -79,7 +79,7 @@ class Questions:
         return self.results(futures, may_be_new=may_be_new)
 
     def settings(self, names: Sequence[str]) -> dict[str, Any]:
-        """Asks for the settings of topics, as `results` does."""
+        """Asks for the settings of topics; see `results`."""
         if not names:
             return {}
         resources = [ConfigResource(ResourceType.TOPIC, name) for name in names]
@@ -87,14 +87,14 @@ class Questions:
         return self.results({resource.name: future for resource, future in futures.items()})
 
     def results(self, futures: Mapping[K, Future[Any]], *, may_be_new: bool = True) -> dict[K, Any]:
-        """Result of each future, or the KafkaException that is about its key alone.
+        """Returns the result of each future, or the KafkaException that is about its key alone.
 
         Args:
-            futures: the answers to come.
+            futures: the futures of the request.
             may_be_new: True if an unknown topic is asked for again for a moment.
 
         Raises:
-            KafkaException: an error that is about all of them, or is worth another try.
+            KafkaException: an error that is about all keys, or is worth another try.
             TimeoutError: no answer.
         """
         result_by_key: dict[K, Any] = {}
@@ -109,7 +109,7 @@ class Questions:
         return result_by_key
 
     def result(self, future: Future[T]) -> T:
-        """Waits for a future's value, but no longer once the cluster refused the login.
+        """Waits for a future's value; stops waiting when the cluster has refused the login.
 
         librdkafka ends the request itself after its timeout. The deadline here is for a
         future that librdkafka never completes.
@@ -140,11 +140,11 @@ class Questions:
         )
 
     def ask(self, subject: str, topic: str | None, question: Callable[[], T]) -> T:
-        """Sends a request, again while that helps; returns the answer.
+        """Sends a request, repeats it while that helps, and returns the answer.
 
         Args:
-            subject: what is asked for, for errors.
-            topic: the topic or topics it is about, for errors.
+            subject: what is asked for, in words for errors.
+            topic: the topic or topics of the request, for errors.
             question: sends the request and waits for the answer.
 
         Raises:
@@ -177,10 +177,10 @@ class Questions:
             raise self.error_for(subject, topic, why.args[0]) from None
 
     def _ask_while_new(self, question: Callable[[], T], began: float) -> T:
-        """Sends the request, again for a moment while the topic is unknown.
+        """Sends the request, and repeats it for a moment while the topic is unknown.
 
-        The topic may be so new that not every broker knows it. That isn't a broker that
-        doesn't answer, so these tries don't count as such.
+        The topic may be so new that not every broker knows it. The brokers do answer, so these
+        tries don't make the waits between retries grow.
         """
         while True:
             self._topic_may_be_new = time.monotonic() - began < NEW_TOPIC_SECONDS
@@ -194,11 +194,11 @@ class Questions:
     def error_for(
         self, subject: str, topic: str | None, error: KafkaError
     ) -> SpecError | UnreachableError:
-        """Makes the user's error from one of the client.
+        """Makes the user's error from an error of the client.
 
         Args:
-            subject: what was asked for.
-            topic: the topic or topics it was about.
+            subject: what was asked for, in words.
+            topic: the topic or topics of the request.
             error: the client's error.
         """
         code = error.code()
@@ -247,7 +247,7 @@ class Questions:
         return self.unreachable(subject, topic, self.client_error or self.scrub(error.str()))
 
     def unreachable(self, subject: str, topic: str | None, reason: str) -> UnreachableError:
-        """Makes the error of a request without an answer, with the reason if one is known."""
+        """Makes the error for a request without an answer, with the reason if it is known."""
         CLIENTS.drop(self._client)
         text = f"{self._bootstrap} did not tell {subject} within {self.patience:.0f} s: {reason}"
         return UnreachableError(
@@ -266,7 +266,7 @@ class Questions:
     def client_error(self) -> str | None:
         """The client's last error since the request was sent: the reason of a timeout.
 
-        "All brokers are down" is taken only where there is no other error.
+        "All brokers are down" is used only if there is no other error.
         """
         errors = [error for _, error in self._client.errors_since(self._began)]
         down = KafkaError._ALL_BROKERS_DOWN
@@ -275,7 +275,7 @@ class Questions:
 
     @property
     def _login_error(self) -> str | None:
-        """The reason why the login was refused; None if it wasn't."""
+        """The reason why the login was refused; None if it wasn't refused."""
         refused = [
             error for _, error in self._client.errors_since(self._began) if error.code() in LOGIN
         ]
@@ -283,7 +283,7 @@ class Questions:
 
     @property
     def _certificate_error(self) -> tuple[float, str] | None:
-        """The first refusal of a certificate since the request was sent: when, and why."""
+        """The first refusal of a certificate since the request was sent: its time and its text."""
         errors = self._client.errors_since(self._began)
         return next(
             (
@@ -298,8 +298,8 @@ class Questions:
     def _client_refused(self) -> bool:
         """True if another try won't help.
 
-        Then the login was refused, or a certificate was not accepted and for a while no
-        other broker has answered.
+        Either the login was refused, or a certificate was not accepted and
+        OTHER_BROKERS_SECONDS have passed since.
         """
         rejected = self._certificate_error
         return self._login_error is not None or (

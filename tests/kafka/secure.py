@@ -62,18 +62,24 @@ class SecureBroker(EmbeddedBroker):
             f"ssl.truststore.type=PEM\nssl.truststore.location={TLS / 'broker.pem'}\n"
             "listener.name.mutual.ssl.client.auth=required\nsasl.enabled.mechanisms=SCRAM-SHA-512,PLAIN\n"
             f"listener.name.secure.scram-sha-512.sasl.jaas.config={login}\nlistener.name.secure.plain.sasl.jaas.config={plain}\n"
-            + "".join(
-                f"listener.name.bearer.{name}\n"
-                for name in (
-                    "sasl.enabled.mechanisms=OAUTHBEARER",
-                    f"oauthbearer.connections.max.reauth.ms={SESSION_MS}",
-                    "oauthbearer.sasl.jaas.config=org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule required;",
-                    "oauthbearer.sasl.server.callback.handler.class=org.apache.kafka.common.security.oauthbearer.OAuthBearerValidatorCallbackHandler",
-                    f"oauthbearer.sasl.oauthbearer.jwks.endpoint.url={self.tokens.key_file.as_uri()}",
-                    f"oauthbearer.sasl.oauthbearer.expected.audience={AUDIENCE}",
-                    "oauthbearer.sasl.oauthbearer.clock.skew.seconds=0",
-                )
-            )
+            f"{self._bearer_settings()}"
+        )
+
+    def _bearer_settings(self) -> str:
+        """Returns the settings of the listener for tokens, by the names that it has in Kafka."""
+        classes = "org.apache.kafka.common.security.oauthbearer.OAuthBearer"
+        settings = {
+            "sasl.jaas.config": f"{classes}LoginModule required;",
+            "sasl.server.callback.handler.class": f"{classes}ValidatorCallbackHandler",
+            "sasl.oauthbearer.jwks.endpoint.url": self.tokens.key_file.as_uri(),
+            "sasl.oauthbearer.expected.audience": AUDIENCE,
+            "sasl.oauthbearer.clock.skew.seconds": "0",
+            "connections.max.reauth.ms": str(SESSION_MS),
+        }
+        lines = [f"oauthbearer.{name}={value}" for name, value in settings.items()]
+        return "".join(
+            f"listener.name.bearer.{line}\n"
+            for line in ("sasl.enabled.mechanisms=OAUTHBEARER", *lines)
         )
 
     def _java(self, arguments: list[str]) -> list[str]:
@@ -89,7 +95,7 @@ class SecureBroker(EmbeddedBroker):
 
 
 def client(password: object = PASSWORD, ca: Path = TLS / "broker.pem") -> dict[str, object]:
-    """The user's properties."""
+    """Returns the client properties for the login."""
     return {
         "security.protocol": "SASL_SSL",
         "sasl.mechanism": "SCRAM-SHA-512",
@@ -100,7 +106,7 @@ def client(password: object = PASSWORD, ca: Path = TLS / "broker.pem") -> dict[s
 
 
 def certificate(form: str) -> dict[str, object]:
-    """The user's properties with a client's certificate, in one of three forms."""
+    """Returns the client properties with a client's certificate, in one of three forms."""
     properties_by_form: dict[str, dict[str, object]] = {
         "files": {
             "ssl.certificate.location": str(TLS / "broker.pem"),

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from functools import partial
 from pathlib import Path
@@ -27,6 +28,8 @@ from windrow.ingest.source.reader.fetching import Start
 pytestmark = pytest.mark.broker
 
 TOKEN_SECONDS = 5
+Use = Callable[[], object]
+"""Uses a client once."""
 
 
 @pytest.fixture(scope="module")
@@ -37,9 +40,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecureBroker]:
 
 
 @contextmanager
-def reading(
-    fetching: str, server: SecureBroker, user: dict[str, object]
-) -> Iterator[Callable[[], None]]:
+def reading(fetching: str, server: SecureBroker, user: dict[str, object]) -> Iterator[Use]:
     """A reader; a call sends it a message, and waits for that."""
     logs = Logs(KafkaCluster(server.bootstrap))
     tp = logs.partition()
@@ -60,8 +61,8 @@ def reading(
 
 
 @contextmanager
-def producing(server: SecureBroker, user: dict[str, object]) -> Iterator[Callable[[], None]]:
-    """A producer; a call writes a message in a transaction."""
+def producing(server: SecureBroker, user: dict[str, object]) -> Iterator[Use]:
+    """Opens a producer; a use writes a message in a transaction."""
     topic = create_topic(server.bootstrap, 1)
     producer = TransactionalProducer(admin_properties(server.bearer, user), f"id-{topic}", 30)
     producer.fence(topic)
@@ -76,10 +77,9 @@ def producing(server: SecureBroker, user: dict[str, object]) -> Iterator[Callabl
 
 
 @contextmanager
-def asking(server: SecureBroker, user: dict[str, object]) -> Iterator[Callable[[], None]]:
-    """A driver, which asks for topics now and then, and is idle in between."""
-    broker = KafkaBroker(server.bearer, user)
-    yield lambda: list(map(len, [broker.names()])) and None
+def asking(server: SecureBroker, user: dict[str, object]) -> Iterator[Use]:
+    """Opens a driver's client; a use asks for the topics."""
+    yield KafkaBroker(server.bearer, user).names
 
 
 CLIENTS = {
@@ -95,12 +95,7 @@ def test_clients_go_on_after_their_first_token(server: SecureBroker, tmp_path: P
     user = bearer(method="token", token={"file": str(file)})
     with server.tokens.renewing(file, TOKEN_SECONDS), ExitStack() as stack:
         uses = [stack.enter_context(client(server, user)) for client in CLIENTS.values()]
-        for use in uses:
-            use()
-        over = time.monotonic() + TOKEN_SECONDS + SESSION_MS / 1000
-        wait_until(lambda: time.monotonic() > over)
-        for use in uses:
-            use()
+        use_beyond_a_token(uses)
 
 
 @pytest.fixture(scope="module")
@@ -140,16 +135,14 @@ def test_librdkafka_renews_the_tokens_of_a_provider(
     user = bearer(method="oidc", token_url=provider.token_url, ca=str(TLS / "broker.pem"), **how)
     with ExitStack() as stack:
         uses = [stack.enter_context(client(server, user)) for client in CLIENTS.values()]
-        over = time.monotonic() + TOKEN_SECONDS + SESSION_MS / 1000
-        for use in uses:
-            use()
-        wait_until(lambda: time.monotonic() > over)
-        for use in uses:
-            use()
+        use_beyond_a_token(uses)
 
 
-def wait_until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+def use_beyond_a_token(uses: Sequence[Use]) -> None:
+    """Uses clients, leaves them idle until their token and session are over, uses them again."""
+    for use in uses:
+        use()
+    over = threading.Event()
+    over.wait(TOKEN_SECONDS + SESSION_MS / 1000)
+    for use in uses:
+        use()

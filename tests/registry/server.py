@@ -1,6 +1,6 @@
-"""Schema registry of the tests.
+"""A schema registry for tests.
 
-It is a real HTTP server with the API of Confluent's, and keeps its schemas in memory:
+It is a real HTTP server with the API of Confluent's registry, and keeps its schemas in memory:
 
     with RegistryServer() as registry:
         id_ = registry.register("orders-value", '{"type": "record", ...}')
@@ -8,8 +8,8 @@ It is a real HTTP server with the API of Confluent's, and keeps its schemas in m
         registry.faults["/schemas/ids/1"] = Fault(status=503)
 
 It has what producers and consumers need: subjects, versions, references, ids and GUIDs,
-deletion. It parses no schema, and finds every schema compatible. A path with a fault
-answers with the fault, so that tests see how windrow treats a sick registry.
+deletion. It parses no schema, and finds every schema compatible. A path with a fault answers
+with the fault, so that tests see how windrow treats a broken registry.
 """
 
 from __future__ import annotations
@@ -33,11 +33,15 @@ _LENGTH_MAX = 8 << 20
 
 @dataclass(frozen=True)
 class Fault:
-    """False answer of a path: a status, headers and bytes.
+    """A false answer of a path.
 
-    - `seconds`: how long it waits before it answers.
-    - `drip`: if not 0, it sends byte by byte, with so many seconds between them.
-    - `closes`: closes the connection without an answer.
+    Attributes:
+        status: its status.
+        body: its bytes.
+        headers: its headers.
+        seconds: seconds of waiting before the answer.
+        drip: if not 0, the body is sent byte by byte, with so many seconds between bytes.
+        closes: True to close the connection without an answer.
     """
 
     status: int = 200
@@ -63,16 +67,19 @@ class _Version:
 
 
 class RegistryServer:
-    """Registry on a local port, from `start` to `stop`; also a context manager.
+    """A registry on a local port, from `start` to `stop`; also a context manager.
 
-    `faults`: the false answers, by path; `requested_paths`: the paths that were requested, in
-    order.
+    Attributes:
+        faults: the false answers, by path.
+        requested_paths: the requested paths in order.
+        http_server: the HTTP server.
     """
 
     def __init__(self, user: tuple[str, str] | None = None) -> None:
         """Takes any free port.
 
-        `user`: the name and the password that requests must have; None: they need none.
+        Args:
+            user: name and password that requests must have; None if they need none.
         """
         self.faults: dict[str, Fault] = {}
         self.requested_paths: list[str] = []
@@ -88,11 +95,11 @@ class RegistryServer:
 
     @property
     def url(self) -> str:
-        """Address of the registry."""
+        """The registry's address."""
         return f"http://127.0.0.1:{self.http_server.server_address[1]}"
 
     def start(self) -> Self:
-        """Starts to answer."""
+        """Starts to answer requests."""
         self._thread = threading.Thread(
             target=self.http_server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True
         )
@@ -100,9 +107,9 @@ class RegistryServer:
         return self
 
     def stop(self) -> None:
-        """Stops to answer, and frees the port.
+        """Stops the server, and frees the port.
 
-        The next server may get the same one, so this process forgets what it was told there.
+        The next server may get the same port, so this process forgets the registry's answers.
         """
         client_of.cache_clear()
         self._stopping.set()
@@ -129,9 +136,9 @@ class RegistryServer:
         kind: str = "AVRO",
         references: list[dict[str, Any]] | None = None,
     ) -> int:
-        """Registers a schema under a subject and returns its id.
+        """Registers a schema under a subject, and returns its id.
 
-        Registered again, it keeps its id, and its version under the subject.
+        A schema that is registered again keeps its id, and its version under the subject.
         """
         entry = {"schema": schema, "schemaType": kind, "references": references or []}
         with self._lock:
@@ -150,7 +157,7 @@ class RegistryServer:
     def answer(
         self, method: str, path: str, query: Mapping[str, list[str]], body: Any
     ) -> tuple[int, Any]:
-        """Returns the status and the document that answer a request."""
+        """Returns the status and the document of the answer to a request."""
         parts = [unquote(part) for part in path.strip("/").split("/")]
         with_deleted = query.get("deleted") == ["true"]
         match (method, parts):
@@ -198,7 +205,7 @@ class RegistryServer:
         return 404, {"error_code": 404, "message": "HTTP 404 Not Found"}
 
     def forget(self, id_: int) -> None:
-        """Loses a schema, as no registry should."""
+        """Loses a schema, as a broken registry does."""
         with self._lock:
             self._schemas[id_ - 1] = {}
             for versions in self._subjects.values():
