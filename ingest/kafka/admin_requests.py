@@ -16,7 +16,17 @@ from confluent_kafka.admin import ConfigResource, ResourceType  # type: ignore[a
 
 from windrow.ingest.errors import SpecError, UnreachableError
 from windrow.ingest.kafka.allowed_properties import WHERE_TO_SET
-from windrow.ingest.kafka.error_codes import FORBIDDEN, LOGIN, RETRIABLE, UNKNOWN, UNSEEN, untrusted
+from windrow.ingest.kafka.error_codes import (
+    FORBIDDEN,
+    LOGIN,
+    RETRIABLE,
+    TOKEN_ADVICE,
+    UNKNOWN,
+    UNSEEN,
+    is_login_refused,
+    lacks_token,
+    untrusted,
+)
 from windrow.ingest.kafka.shared_clients import CLIENTS, Client
 from windrow.ingest.kafka.timeouts import (
     AGAIN_SECONDS,
@@ -226,6 +236,8 @@ class Questions:
         if code in LOGIN or self._login_error is not None:
             CLIENTS.drop(self._client)
             text = self._login_error or self.scrub(error.str())
+            if lacks_token(text):
+                return SpecError(f"The login has no token: {text}", "plan", TOKEN_ADVICE, topic)
             return SpecError(
                 f"The cluster refused the login: {text}",
                 "plan",
@@ -253,7 +265,9 @@ class Questions:
         return UnreachableError(
             text,
             "plan",
-            "Check that a Kafka broker listens there, can be reached, and speaks the client's"
+            TOKEN_ADVICE
+            if lacks_token(reason)
+            else "Check that a Kafka broker listens there, can be reached, and speaks the client's"
             " security.protocol (PLAINTEXT if none is set); then try again.",
             topic,
         )
@@ -277,7 +291,7 @@ class Questions:
     def _login_error(self) -> str | None:
         """The reason why the login was refused; None if it wasn't refused."""
         refused = [
-            error for _, error in self._client.errors_since(self._began) if error.code() in LOGIN
+            error for _, error in self._client.errors_since(self._began) if is_login_refused(error)
         ]
         return self.scrub(refused[-1].str()) if refused else None
 

@@ -137,4 +137,27 @@ def untrusted(text: str) -> bool:
     Args:
         text: the text of the error.
     """
-    return _UNTRUSTED.search(text) is not None
+    return _UNTRUSTED.search(text) is not None and not lacks_token(text)
+
+
+_NO_TOKEN = "Failed to acquire SASL OAUTHBEARER token"  # noqa: S105 - words of an error
+"""librdkafka's words for a login by token that has no token."""
+
+TOKEN_ADVICE = (  # noqa: S105 - words of an error
+    "Look at client.oauth of the cluster in the windrow.yaml: where its tokens are from must"
+    " answer, here and where tasks run."
+)
+
+
+def lacks_token(text: str) -> bool:
+    """Returns whether an error says that there is no token for the login."""
+    return _NO_TOKEN in text
+
+
+def is_login_refused(error: KafkaError) -> bool:
+    """Returns whether the cluster, or the provider of tokens, refuses this client.
+
+    A provider that can't be reached isn't a refusal: librdkafka asks it again, and an old
+    token may still be valid. A provider that refuses says so by `error` (RFC 6749, 5.2).
+    """
+    return error.code() in LOGIN and (not lacks_token(error.str()) or '"error"' in error.str())

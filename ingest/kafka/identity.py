@@ -22,7 +22,15 @@ from windrow.ingest.errors import (
 )
 from windrow.ingest.kafka.admin_requests import Questions
 from windrow.ingest.kafka.client_properties import scrub
-from windrow.ingest.kafka.error_codes import DENIED, MISSING_TOPIC, untrusted
+from windrow.ingest.kafka.error_codes import (
+    DENIED,
+    LOGIN,
+    MISSING_TOPIC,
+    TOKEN_ADVICE,
+    is_login_refused,
+    lacks_token,
+    untrusted,
+)
 from windrow.ingest.kafka.shared_clients import Client
 from windrow.ingest.model.plan import Split
 
@@ -127,14 +135,17 @@ class _Identity(msgspec.Struct, frozen=True):
 
 def is_client_refused(error: KafkaError) -> bool:
     """Returns whether the cluster refuses this client, or a certificate was not accepted."""
-    return error.code() in DENIED or untrusted(error.str())
+    login_refused = error.code() not in LOGIN or is_login_refused(error)
+    return (error.code() in DENIED and login_refused) or untrusted(error.str())
 
 
 def denied_error(split: Split, reason: str) -> SpecError:
     """Makes the error for a cluster that refuses this client, or doesn't let it read."""
     message = f"the cluster refuses to let this client read: {reason}"
     advice = "Check the credentials, and the client's rights to describe and read the topic."
-    if untrusted(reason):
+    if lacks_token(reason):
+        message, advice = f"the login has no token where the task runs: {reason}", TOKEN_ADVICE
+    elif untrusted(reason):
         message = f"the TLS certificate is not accepted where the task runs: {reason}"
         advice = (
             "See that ssl.ca.location (or ssl.ca.pem) under client names the CA of the brokers'"
@@ -148,7 +159,10 @@ def unreachable(split: Split, message: str, offset: int | None = None) -> Unreac
     return UnreachableError(
         message,
         "read",
-        "See that the brokers can be reached from where the tasks run, then run the window again.",
+        TOKEN_ADVICE
+        if lacks_token(message)
+        else "See that the brokers can be reached from where the tasks run, then run the window"
+        " again.",
         split.topic,
         split.partition,
         offset,
