@@ -19,8 +19,8 @@ from windrow.ingest.kafka.allowed_properties import WHERE_TO_SET
 from windrow.ingest.kafka.error_codes import (
     FORBIDDEN,
     LOGIN,
+    LOGIN_ADVICE,
     RETRIABLE,
-    TOKEN_ADVICE,
     UNKNOWN,
     UNSEEN,
     is_login_refused,
@@ -237,7 +237,7 @@ class Questions:
             CLIENTS.drop(self._client)
             text = self._login_error or self.scrub(error.str())
             if lacks_token(text):
-                return SpecError(f"The login has no token: {text}", "plan", TOKEN_ADVICE, topic)
+                return SpecError(f"The login has no token: {text}", "plan", LOGIN_ADVICE, topic)
             return SpecError(
                 f"The cluster refused the login: {text}",
                 "plan",
@@ -265,7 +265,7 @@ class Questions:
         return UnreachableError(
             text,
             "plan",
-            TOKEN_ADVICE
+            LOGIN_ADVICE
             if lacks_token(reason)
             else "Check that a Kafka broker listens there, can be reached, and speaks the client's"
             " security.protocol (PLAINTEXT if none is set); then try again.",

@@ -143,7 +143,7 @@ def untrusted(text: str) -> bool:
 _NO_TOKEN = "Failed to acquire SASL OAUTHBEARER token"  # noqa: S105 - words of an error
 """librdkafka's words for a login by token that has no token."""
 
-TOKEN_ADVICE = (  # noqa: S105 - words of an error
+LOGIN_ADVICE = (
     "Look at client.oauth of the cluster in the windrow.yaml: where its tokens are from must"
     " answer, here and where tasks run."
 )

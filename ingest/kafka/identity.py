@@ -25,8 +25,8 @@ from windrow.ingest.kafka.client_properties import scrub
 from windrow.ingest.kafka.error_codes import (
     DENIED,
     LOGIN,
+    LOGIN_ADVICE,
     MISSING_TOPIC,
-    TOKEN_ADVICE,
     is_login_refused,
     lacks_token,
     untrusted,
@@ -144,7 +144,7 @@ def denied_error(split: Split, reason: str) -> SpecError:
     message = f"the cluster refuses to let this client read: {reason}"
     advice = "Check the credentials, and the client's rights to describe and read the topic."
     if lacks_token(reason):
-        message, advice = f"the login has no token where the task runs: {reason}", TOKEN_ADVICE
+        message, advice = f"the login has no token where the task runs: {reason}", LOGIN_ADVICE
     elif untrusted(reason):
         message = f"the TLS certificate is not accepted where the task runs: {reason}"
         advice = (
@@ -159,7 +159,7 @@ def unreachable(split: Split, message: str, offset: int | None = None) -> Unreac
     return UnreachableError(
         message,
         "read",
-        TOKEN_ADVICE
+        LOGIN_ADVICE
         if lacks_token(message)
         else "See that the brokers can be reached from where the tasks run, then run the window"
         " again.",
