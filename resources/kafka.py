@@ -13,7 +13,7 @@ from pydantic import Field, PrivateAttr
 from windrow.ingest.assemble import Connection, assemble_to_look, dead_topic, reach
 from windrow.ingest.config.cluster import ClusterSpec
 from windrow.ingest.config.pipeline import PipelineSpec
-from windrow.ingest.config.settings_file import refusal, validate
+from windrow.ingest.config.settings_file import refusal, shared_only, shared_only_mistakes, validate
 from windrow.ingest.errors import SpecError
 from windrow.ingest.kafka.allowed_properties import ALLOWED
 from windrow.ingest.model.plan import Plan, Split, Window
@@ -54,7 +54,11 @@ class KafkaSource(dg.ConfigurableResource[None]):
         return cls(
             bootstrap_servers=cluster.bootstrap_servers,
             tuning=settings["tuning"],
-            client=settings["client"],
+            client={
+                name: value
+                for name, value in settings["client"].items()
+                if name not in shared_only(settings["client"])
+            },
         )
 
     def reading(
@@ -150,12 +154,24 @@ class KafkaSource(dg.ConfigurableResource[None]):
             {
                 "bootstrap_servers": self.bootstrap_servers,
                 "tuning": dict(self.tuning),
-                "client": dict(self.client),
+                "client": {**self.client, **self._shared_properties()},
             },
         )
-        if cluster is None:
+        mistakes += shared_only_mistakes(self.client, ())
+        if cluster is None or mistakes:
             raise refusal("the resource KafkaSource", mistakes, Document())
         return cluster
+
+    def _shared_properties(self) -> Mapping[str, Any]:
+        """Returns the properties of the spec's cluster that only a windrow.yaml may have.
+
+        A run's config can change the fields. It can't add such properties, and gets none for
+        another address.
+        """
+        cluster = None if self._spec is None else self._spec.cluster
+        if cluster is None or cluster.bootstrap_servers != self.bootstrap_servers:
+            return {}
+        return shared_only(cluster.client)
 
 
 def _require_spec(spec: PipelineSpec | None) -> PipelineSpec:

@@ -14,7 +14,7 @@ from windrow.ingest.errors import SpecError, SpecMistakesError, format_count
 from windrow.ingest.kafka.allowed_properties import ALLOWED, OAUTH
 from windrow.ingest.kafka.client_properties import problems
 from windrow.ingest.settings.document import Document, Mistake, SettingPath, mistake_of
-from windrow.ingest.settings.secrets import FORMS, reference
+from windrow.ingest.settings.secrets import FORMS, InCommand, reference
 from windrow.ingest.settings.values import section_of
 from windrow.ingest.settings.yamltext import SIZE_MAX
 
@@ -33,8 +33,8 @@ _PASSWORD = re.compile(r"://[^/?#@]*:[^/?#@]+@|[?&](ssl)?password=[^&]")
 """Matches a password in a URL of PostgreSQL. It may also be one of the URL's options."""
 
 _ONLY_SHARED = (
-    "belongs into a windrow.yaml, beside the bootstrap_servers of a cluster there: it may run a"
-    " program or send a secret to a URL, which a pipeline's file can't. Name that cluster here"
+    "belongs into a windrow.yaml, under client of a cluster there, which is named here: it may run"
+    " a program or send a secret to a URL, and who may change a pipeline may not do that"
 )
 
 _SHOWN_MAX = 50
@@ -110,20 +110,42 @@ def client_mistakes(
         section: the section as it was written, with `client`.
         path: the keys that lead to the section in the file.
         above: the named cluster whose properties these override.
-        shared: True in a windrow.yaml. A login by token stands nowhere else: it may run a
-            program, and sends a secret to a URL.
+        shared: True in a windrow.yaml, which alone may have some properties
+            (`shared_only`).
     """
     client: dict[str, Any] = {
         str(name): reference(value) or value
         for name, value in section_of(section, "client").items()
     }
-    if not shared and OAUTH in client:
-        return [Mistake((*path, "client", OAUTH), _ONLY_SHARED)]
+    if not shared and (mistakes := shared_only_mistakes(client, path)):
+        return mistakes
     if above is None:
         return [_locate(problem, path, client) for problem in problems(client)]
     # the named cluster has no mistakes itself, so a conflict with it is a mistake of this section
     merged_client, note = {**above.client, **client}, " (with what the cluster has)"
     return [_locate(problem, path, client, note) for problem in problems(merged_client)]
+
+
+def shared_only(client: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the client properties that only a windrow.yaml may have.
+
+    They are the login by token, and secrets that a command prints.
+    """
+    return {
+        name: value
+        for name, value in client.items()
+        if name == OAUTH or isinstance(reference(value) or value, InCommand)
+    }
+
+
+def shared_only_mistakes(client: Mapping[str, Any], path: SettingPath) -> list[Mistake]:
+    """Finds client properties that only a windrow.yaml may have.
+
+    Args:
+        client: the client properties of another place.
+        path: the keys that lead to the section with them.
+    """
+    return [Mistake((*path, "client", name), _ONLY_SHARED) for name in shared_only(client)]
 
 
 def written_out(document: Document) -> list[Mistake]:
