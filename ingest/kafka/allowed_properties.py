@@ -79,7 +79,7 @@ def _choice(*names: str) -> Parse:
 def _mechanism(value: object) -> Value:
     if str(value).upper() == "GSSAPI":
         raise ValueError(
-            "can't be GSSAPI: confluent-kafka's wheel is built without Kerberos. Ask for SCRAM,"
+            "can't be GSSAPI: confluent-kafka's wheel is built without Kerberos. Use SCRAM,"
             " OAUTHBEARER or a client's certificate"
         )
     return _choice("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER")(value)
