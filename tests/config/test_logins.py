@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
-from windrow.ingest.config.load import load_spec
+from windrow.ingest.config.cluster import ClusterSpec
+from windrow.ingest.config.load import load_spec, named_cluster
 from windrow.ingest.config.pipeline import PipelineSpec
 from windrow.ingest.errors import SpecError
 from windrow.ingest.kafka.client_properties import consumer_recipe
@@ -83,6 +85,17 @@ def test_a_cluster_has_a_login_by_token(name: str, tmp_path: Path) -> None:
     resource = KafkaSource.of(spec.cluster)
     assert "oauth" not in resource.client
     assert resource.reading(spec).cluster().client["oauth"] == login
+
+
+def test_the_examples_of_the_page(tmp_path: Path) -> None:
+    """Each windrow.yaml on the page about logins is right."""
+    page = (Path(__file__).parents[2] / "docs" / "logins.md").read_text(encoding="utf-8")
+    examples = re.findall(r"```yml\n(.*?)```", page, re.DOTALL)
+    assert len(examples) == 5
+    for example in examples:
+        (tmp_path / "windrow.yaml").write_text(example)
+        [name] = yaml.safe_load(example)["clusters"]
+        assert isinstance(named_cluster(name, tmp_path), ClusterSpec)
 
 
 @pytest.mark.parametrize(
