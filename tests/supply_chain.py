@@ -17,6 +17,7 @@ from windrow.ingest.kafka.embedded.server import JAR_HASHES
 
 ROOT = Path(__file__).parents[1]
 PROJECT = ROOT / ".windrow" / "locked"
+SECONDS = 600
 
 
 def pinned_project() -> str:
@@ -31,7 +32,7 @@ def lock_project() -> None:
     """Makes the uv.lock."""
     PROJECT.mkdir(parents=True, exist_ok=True)
     (PROJECT / "pyproject.toml").write_text(pinned_project(), encoding="utf-8")
-    subprocess.run(["uv", "lock", "--quiet"], cwd=PROJECT, check=True)
+    subprocess.run(["uv", "lock", "--quiet"], cwd=PROJECT, check=True, timeout=SECONDS)
 
 
 def jar_components() -> list[dict[str, Any]]:
@@ -57,10 +58,12 @@ def jar_components() -> list[dict[str, Any]]:
 
 
 def write_sbom(path: Path) -> None:
-    """Writes the bill of materials: what windrow with all extras and its image install."""
+    """Writes the bill of materials: what the image and all extras install."""
     export = ["uv", "export", "--quiet", "--frozen", "--format", "cyclonedx1.5", "--all-extras"]
     command = [*export, "--no-dev", "--group", "deploy", "--preview-features", "sbom-export"]
-    exported = subprocess.run(command, cwd=PROJECT, check=True, stdout=subprocess.PIPE)
+    exported = subprocess.run(
+        command, cwd=PROJECT, check=True, stdout=subprocess.PIPE, timeout=SECONDS
+    )
     bill = json.loads(exported.stdout)
     bill["components"] += jar_components()
     path.parent.mkdir(exist_ok=True)
@@ -70,7 +73,7 @@ def write_sbom(path: Path) -> None:
 def audit(project: Path, *options: str) -> int:
     """Prints the known vulnerabilities of a project's uv.lock; returns uv's exit code."""
     command = ["uv", "audit", "--frozen", "--preview-features", "audit-command", *options]
-    return subprocess.run(command, cwd=project, check=False).returncode
+    return subprocess.run(command, cwd=project, check=False, timeout=SECONDS).returncode
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 FOLDERS_OF_PAGES = ("docs", "ingest", "assets", "airflow", "tests/protocols")
-PAGES = ["README.md", "DESIGN.md", "FLINK.md"] + [
+PAGES = ["README.md", "DESIGN.md", "FLINK.md", "SECURITY.md"] + [
     str(path.relative_to(ROOT))
     for folder in FOLDERS_OF_PAGES
     for path in sorted((ROOT / folder).rglob("*.md"))
