@@ -126,7 +126,7 @@ def _check_spec(attributes: object, folder: Path) -> tuple[PipelineSpec | None, 
         section = section_of(attributes, name)
         if name == "sink" and not issubclass(kinds.model(section), OnClusterSection):
             continue
-        named = _find_cluster(section, name, folder)
+        named = find_cluster(section, name, folder)
         if isinstance(named, Mistake):
             mistakes.append(named)
             continue
@@ -184,7 +184,7 @@ def _sections(field: FieldInfo, written: object) -> list[type[Section]]:
     ]
 
 
-def _find_cluster(
+def find_cluster(
     section: Mapping[str, Any], name: str, folder: Path
 ) -> ClusterSpec | Mistake | None:
     """Finds the cluster that a section names.
