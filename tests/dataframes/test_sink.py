@@ -25,6 +25,8 @@ from tests.sinks.kafka.world import read_committed
 from windrow.ingest.dataframes.options import write_options
 from windrow.ingest.dataframes.sink import read_write_spec
 from windrow.ingest.errors import SpecError
+from windrow.ingest.settings.logins import MskLogin
+from windrow.ingest.sinks.kind import OnClusterSection
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
