@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -14,7 +14,7 @@ from windrow.ingest.errors import SpecError, SpecMistakesError, format_count
 from windrow.ingest.kafka.allowed_properties import ALLOWED, OAUTH
 from windrow.ingest.kafka.client_properties import problems
 from windrow.ingest.settings.document import Document, Mistake, SettingPath, mistake_of
-from windrow.ingest.settings.secrets import FORMS, reference
+from windrow.ingest.settings.secrets import FORMS, InCommand, reference
 from windrow.ingest.settings.values import section_of
 from windrow.ingest.settings.yamltext import SIZE_MAX
 
@@ -83,20 +83,38 @@ def refusal(name: str, mistakes: list[Mistake], document: Document) -> SpecMista
     )
 
 
-def validate(model: type[M], values: Mapping[str, Any]) -> tuple[M | None, list[Mistake]]:
-    """Makes a model of values, or lists their mistakes."""
+def validate(
+    model: type[M], values: Mapping[str, Any], *, shared: bool = False
+) -> tuple[M | None, list[Mistake]]:
+    """Makes a model of values, or lists their mistakes.
+
+    Args:
+        model: the model.
+        values: the settings as they were written.
+        shared: True in a windrow.yaml. What runs a program, or sends a secret to a URL that
+            gives tokens, stands nowhere else.
+    """
+    mistakes = [] if shared else list(_only_shared(values, ()))
     try:
-        return model.model_validate(values), []
+        return model.model_validate(values), mistakes
     except ValidationError as error:
-        return None, list(map(mistake_of, error.errors(include_url=False)))
+        return None, mistakes + list(map(mistake_of, error.errors(include_url=False)))
+
+
+def _only_shared(value: object, path: SettingPath) -> Iterator[Mistake]:
+    is_login = path[-2:] in {("client", OAUTH), ("registry", OAUTH)}
+    if is_login or isinstance(reference(value), InCommand):
+        yield Mistake(path, _ONLY_SHARED)
+    elif path[-1:] != ("body",):  # of a lookup: any JSON, which is sent as it is
+        items = value.items() if isinstance(value, Mapping) else ()
+        for name, item in enumerate(value) if isinstance(value, list | tuple) else items:
+            yield from _only_shared(item, (*path, name))
 
 
 def client_mistakes(
     section: Mapping[str, Any],
     path: SettingPath,
     above: ClusterSpec | None = None,
-    *,
-    shared: bool = False,
 ) -> list[Mistake]:
     """Mistakes in a section's client properties.
 
@@ -104,15 +122,11 @@ def client_mistakes(
         section: as it was written, with `client`.
         path: the keys that lead to the section in the file.
         above: the named cluster whose properties these override.
-        shared: True in a windrow.yaml. A login by token stands nowhere else: it may run a
-            program, and sends a secret to a URL.
     """
     client: dict[str, Any] = {
         str(name): reference(value) or value
         for name, value in section_of(section, "client").items()
     }
-    if not shared and OAUTH in client:
-        return [Mistake((*path, "client", OAUTH), _ONLY_SHARED)]
     if above is None:
         return [_locate(problem, path, client) for problem in problems(client)]
     # the named cluster is right by itself, so a conflict of both is a mistake here

@@ -16,9 +16,11 @@ from __future__ import annotations
 
 import base64
 import json
+import ssl
 import threading
 import uuid
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import TracebackType
@@ -37,6 +39,7 @@ class Fault:
 
     - `seconds`: how long it waits before it answers.
     - `drip`: if not 0, it sends byte by byte, with so many seconds between them.
+    - `head_drip`: as `drip`, for a header that never ends.
     - `closes`: closes the connection without an answer.
     """
 
@@ -45,6 +48,7 @@ class Fault:
     headers: Mapping[str, str] = field(default_factory=dict)
     seconds: float = 0.0
     drip: float = 0.0
+    head_drip: float = 0.0
     closes: bool = False
 
 
@@ -66,17 +70,22 @@ class RegistryServer:
     """Registry on a local port, from `start` to `stop`; also a context manager.
 
     `faults`: the false answers, by path; `requested_paths`: the paths that were requested, in
-    order.
+    order; `last_headers`: the headers of the last request, by
+    names in lower case; `authorization`: the header that
+    requests must have; None: they need none.
     """
 
-    def __init__(self, user: tuple[str, str] | None = None) -> None:
+    def __init__(
+        self, user: tuple[str, str] | None = None, tls: ssl.SSLContext | None = None
+    ) -> None:
         """Takes any free port.
 
-        `user`: the name and the password that requests must have; None: they need none.
+        `user`: the name and the password that requests must have; `tls`: for HTTPS.
         """
         self.faults: dict[str, Fault] = {}
         self.requested_paths: list[str] = []
-        self._expected = (
+        self.last_headers: Mapping[str, str] = {}
+        self.authorization = (
             None if user is None else "Basic " + base64.b64encode(":".join(user).encode()).decode()
         )
         self._lock = threading.Lock()
@@ -84,12 +93,16 @@ class RegistryServer:
         self._subjects: dict[str, list[_Version]] = {}
         self._stopping = threading.Event()
         self.http_server = _Server(("127.0.0.1", 0), self._handler())
+        self._scheme = "http" if tls is None else "https"
+        if tls is not None:
+            plain = self.http_server.socket
+            self.http_server.socket = tls.wrap_socket(plain, server_side=True)
         self._thread: threading.Thread | None = None
 
     @property
     def url(self) -> str:
         """Address of the registry."""
-        return f"http://127.0.0.1:{self.http_server.server_address[1]}"
+        return f"{self._scheme}://127.0.0.1:{self.http_server.server_address[1]}"
 
     def start(self) -> Self:
         """Starts to answer."""
@@ -278,18 +291,18 @@ class RegistryServer:
                 written = self.rfile.read(min(size, _LENGTH_MAX))
                 url = urlsplit(self.path)
                 server.requested_paths.append(url.path)
+                server.last_headers = {name.lower(): value for name, value in self.headers.items()}
                 fault = server.faults.get(url.path)
                 if fault is not None:
                     server._stopping.wait(fault.seconds)
-                    if not fault.closes:
+                    if fault.head_drip:
+                        self._drip_head(fault.head_drip)
+                    elif not fault.closes:
                         self._send(fault.status, fault.body, fault.headers, fault.drip)
                     else:
                         self.close_connection = True
                     return
-                if (
-                    server._expected is not None
-                    and self.headers.get("Authorization") != server._expected
-                ):
+                if server.authorization not in {None, self.headers.get("Authorization")}:
                     self._send(401, b'{"error_code": 401, "message": "Unauthorized"}', {})
                     return
                 try:
@@ -302,6 +315,13 @@ class RegistryServer:
                 except ValueError:
                     status, document = 422, {"error_code": 42201, "message": "Invalid JSON"}
                 self._send(status, json.dumps(document).encode(), {})
+
+            def _drip_head(self, seconds: float) -> None:
+                self.close_connection = True
+                with suppress(OSError):  # the client hung up
+                    self.wfile.write(b"HTTP/1.1 200 OK\r\nx: ")
+                    while not server._stopping.wait(seconds):
+                        self.wfile.write(b"x")
 
             def _send(
                 self, status: int, body: bytes, headers: Mapping[str, str], drip: float = 0.0

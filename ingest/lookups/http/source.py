@@ -47,7 +47,8 @@ class HttpSource:
     body in JSON; `key_columns`: the columns of the places; `batch`: the most keys of a request;
     None for a single one, whose answer needn't say its key. `results`: the names that lead to the
     rows in an answer; `tls`: as of `context_of`; `timeout`: the seconds of one request;
-    `concurrency`: the requests at once of a task; `per_second`: those of all tasks.
+    `concurrency`: the requests at once of a task; `per_second`: those of all tasks; `token`: is
+    sent as `Authorization: Bearer`.
     """
 
     origin: str
@@ -62,6 +63,7 @@ class HttpSource:
     timeout: float
     concurrency: int
     per_second: int | None
+    token: Secret | None = field(default=None, repr=False)
 
     @property
     def identity(self) -> str:
@@ -88,6 +90,23 @@ class HttpSource:
     def columns(self) -> Columns:
         part = Part(setting="from.schema", finer="dead")
         return RowDecoder(self.model, DOCUMENT, part=part).columns
+
+    def headers_to_send(self) -> list[tuple[bytes, bytes]]:
+        """Reads the headers' secrets, and returns all headers of a request.
+
+        Raises:
+            SpecError: a secret isn't where its reference says.
+        """
+        headers = {"content-type": "application/json"} | {
+            name.lower(): header_value
+            if isinstance(header_value, str)
+            else read(header_value, f"from.headers.{name}")
+            for name, header_value in self.headers
+        }
+        if self.token is not None:
+            headers["authorization"] = f"Bearer {read(self.token, 'from.token')}"
+        headers |= {"host": self.origin.partition("://")[2], "accept-encoding": "identity"}
+        return [(name.encode(), value.encode()) for name, value in headers.items()]
 
     def open(self, version: str, columns: pa.Schema) -> Ask:
         def ask(keys: pa.Table) -> Answers:
@@ -117,15 +136,11 @@ class _Asker:
             for f in self._schema
         )
         self._decoder = StrictJson(replace(source.columns, columns=chosen))
-        headers = {
-            name.lower(): header_value
-            if isinstance(header_value, str)
-            else read(header_value, f"from.headers.{name}")
-            for name, header_value in source.headers
-        }
         interval = int(version or 1) / source.per_second if source.per_second else 0.0
         context = context_of(source.tls)
-        self._client = Client(source.origin, headers, source.timeout, interval, context)
+        self._client = Client(
+            source.origin, source.headers_to_send, source.timeout, interval, context
+        )
 
     def close(self) -> None:
         self._client.close()
@@ -189,7 +204,8 @@ class _Asker:
             raise SpecError(
                 f"{self._source.identity} answered {status}",
                 "setup",
-                "Check the address (no redirect is followed), the headers, and their rights.",
+                "Check the address (no redirect is followed), the headers and the token, and their"
+                " rights.",
             )
         if status not in _WHOLE:
             return f"it answered {status}"
